@@ -1,0 +1,202 @@
+"""The closed union of run events that every surface renders.
+
+A run is `RunStarted`, then rounds, then exactly one `Outcome`. Ids of texts, reasonings and calls
+are unique in the session. Closing events always come before the event that needs them closed, so
+a surface never repairs the sequence.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+OutcomeStatus = Literal["finished", "waiting", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run begins, or goes on after a restart under the same id."""
+
+    run_id: str
+    message_id: str | None
+    """The user message that began it."""
+    text: str
+    file_ids: Sequence[str] = ()
+    history_seq: int = 0
+    """Messages stored up to this `seq` are history; the run's events repeat nothing of them."""
+    attempt: int = 1
+    parent_run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStarted:
+    """The model is about to be asked."""
+
+    number: int
+    """From 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFinished:
+    """The round is stored."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextStarted:
+    """The model begins to speak."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextAdded:
+    """More of an open text."""
+
+    message_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextFinished:
+    """The text is whole."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningStarted:
+    """The model begins to think."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningAdded:
+    """More of an open thought."""
+
+    message_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningFinished:
+    """The thought is whole."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The model begins to ask for a tool."""
+
+    call_id: str
+    tool_name: str
+    message_id: str
+    """The assistant message that asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of an open call's arguments."""
+
+    call_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """The call is whole; its tool has not run yet."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallProgress:
+    """A line of progress from inside a long call; the last one wins."""
+
+    call_id: str
+    tool_name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a call gave back, as the model sees it."""
+
+    message_id: str
+    call_id: str
+    tool_name: str
+    content: str
+    is_error: bool = False
+    duration_ms: int = 0
+    truncated: bool = False
+    exit_code: int | None = None
+    picture_file_id: str | None = None
+    picture_media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserJoined:
+    """A steered message became part of the run, at the boundary where the model sees it."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The history is being made shorter, or has been."""
+
+    activity_id: str
+    state: Literal["started", "finished", "failed"]
+    dropped_messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """A model attempt broke off; what was shown of it is withdrawn. Its parts are closed."""
+
+    message_ids: Sequence[str]
+    call_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the run ended; always the last event, and only after it was stored."""
+
+    run_id: str
+    status: OutcomeStatus
+    code: str
+    """`completed`, `cancelled`, `no_progress_loop`, …"""
+    text: str = ""
+    """What a person is told; empty when finished."""
+    retryable: bool = False
+    rounds: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    model: str = ""
+    metadata: Mapping[str, str | int] = field(default_factory=dict)
+
+
+RunEvent = (
+    RunStarted
+    | RoundStarted
+    | RoundFinished
+    | TextStarted
+    | TextAdded
+    | TextFinished
+    | ReasoningStarted
+    | ReasoningAdded
+    | ReasoningFinished
+    | CallStarted
+    | CallArguments
+    | CallFinished
+    | CallProgress
+    | CallResult
+    | UserJoined
+    | Compaction
+    | Discarded
+    | Outcome
+)

@@ -1,0 +1,120 @@
+"""What the process counts of itself, for Prometheus.
+
+No label names a session, a run, a user or a model: they have no bound, and no business there.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from server.message import Usage
+
+SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
+"""Bounds of the latency buckets: a model's first token to the longest tool."""
+ROUNDS = (1, 2, 3, 5, 10, 15, 20, 50, 100, 200, 500)
+
+
+class Metrics:
+    """The counters of one server; it has a registry of its own, so two do not mix."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self._runs = Counter(
+            "headway_runs", "Runs that ended", ["status", "code"], registry=registry
+        )
+        self._run_rounds = Histogram(
+            "headway_run_rounds", "Rounds of runs that ended", buckets=ROUNDS, registry=registry
+        )
+        self._rounds = Counter("headway_rounds", "Rounds that were closed", registry=registry)
+        self._verdicts = Counter(
+            "headway_guard_verdicts",
+            "What the guard said of closed rounds, beyond letting them pass",
+            ["verdict", "rule"],
+            registry=registry,
+        )
+        self._llm_calls = Counter(
+            "headway_llm_calls", "Requests to the model", ["purpose", "error"], registry=registry
+        )
+        self._llm_tokens = Counter(
+            "headway_llm_tokens", "Tokens of the model", ["kind"], registry=registry
+        )
+        self._llm_seconds = Histogram(
+            "headway_llm_seconds",
+            "Time of requests to the model",
+            ["until"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._tool_calls = Counter(
+            "headway_tool_calls", "Calls of tools", ["tool", "error"], registry=registry
+        )
+        self._tool_seconds = Histogram(
+            "headway_tool_seconds", "Time of calls", ["tool"], buckets=SECONDS, registry=registry
+        )
+        self._sockets = Gauge("headway_ws_connections", "Open WebSockets", registry=registry)
+        self._depth = Gauge(
+            "headway_event_log_entries", "Events kept for readers", registry=registry
+        )
+        self._outbox = Gauge(
+            "headway_outbox_pending", "Deliveries that wait at the last look", registry=registry
+        )
+
+    def run_ended(self, status: str, code: str, rounds: int) -> None:
+        """A run has its outcome."""
+        self._runs.labels(status, code).inc()
+        self._run_rounds.observe(rounds)
+
+    def round_closed(self) -> None:
+        """A round was stored with its results."""
+        self._rounds.inc()
+
+    def guard_spoke(self, verdict: str, rule: str) -> None:
+        """The guard nudged or aborted."""
+        self._verdicts.labels(verdict, rule).inc()
+
+    def llm_called(
+        self,
+        purpose: str,
+        *,
+        error: str | None,
+        usage: Usage | None,
+        total_ms: int,
+        first_token_ms: int | None,
+    ) -> None:
+        """A request to the model ended; *error* is a code of `LLMError`."""
+        self._llm_calls.labels(purpose, error or "").inc()
+        self._llm_seconds.labels("end").observe(total_ms / 1000)
+        if first_token_ms is not None:
+            self._llm_seconds.labels("first_token").observe(first_token_ms / 1000)
+        if usage is not None:
+            self._llm_tokens.labels("prompt").inc(usage.prompt_tokens)
+            self._llm_tokens.labels("cached").inc(usage.cached_tokens)
+            self._llm_tokens.labels("completion").inc(usage.completion_tokens)
+
+    def tool_called(self, tool: str, *, is_error: bool, elapsed_ms: int) -> None:
+        """A call ended; *tool* is a name of the registry, `unknown` for any other.
+
+        Models invent names without end.
+        """
+        self._tool_calls.labels(tool, "yes" if is_error else "no").inc()
+        self._tool_seconds.labels(tool).observe(elapsed_ms / 1000)
+
+    def socket_opened(self) -> None:
+        """A WebSocket said hello."""
+        self._sockets.inc()
+
+    def socket_closed(self) -> None:
+        """A WebSocket that said hello is gone."""
+        self._sockets.dec()
+
+    def watch_event_log(self, depth: Callable[[], int]) -> None:
+        """Ask *depth* for the number of events kept, each time the metrics are read."""
+        self._depth.set_function(depth)
+
+    def outbox_seen(self, pending: int) -> None:
+        """So many deliveries waited when somebody looked."""
+        self._outbox.set(pending)
+
+    def render(self) -> bytes:
+        """Everything in Prometheus' text form."""
+        return generate_latest(self._registry)
