@@ -1,0 +1,348 @@
+"""The `shell` tool: commands that may outlast the call that started them."""
+
+import asyncio
+import re
+import secrets
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Literal, Self
+
+from msgspec import UNSET, Meta, UnsetType
+
+from server.errors import ToolError
+from server.tools.arguments import Arguments, decode, schema_of
+from server.tools.base import Kind, ToolContext, ToolResult, ToolSpec, json_result
+from server.tools.process import Launch, Process
+from server.tools.workspace import os_errors, resolve
+
+WAIT_SECONDS = 60.0
+"""How long `run` and `await_async` wait unless told otherwise: most builds and tests fit."""
+
+WAIT_CAP_SECONDS = 600.0
+"""Longer waits are cut to this, so that the guard and the user see a round now and then."""
+
+COMMAND_CAP_BYTES = 100_000
+"""Linux admits 128 KB for one argument of a program; longer scripts belong into a file."""
+
+LIVE_CAP = 16
+"""Running commands of one session; a model that starts more has lost sight of them."""
+
+FINISHED_CAP = 16
+"""Ended commands of one session that can still be awaited; older ones go, with their files."""
+
+KILL_GRACE_SECONDS = 1.0
+"""Between SIGTERM and SIGKILL for `kill` and at shutdown: time to write a last line."""
+
+CANCEL_GRACE_SECONDS = 0.4
+"""The same when a person stops the run, who must see it end within a second."""
+
+FOLDER = ".headway/shell"
+"""In the workspace, hidden from searches; holds outputs and the working directory."""
+
+_SECRET = re.compile(r"^HEADWAY_|KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+"""Names of variables that a command never sees: the model reads what it prints."""
+
+_PLAIN_TERMINAL = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+"""Nobody sits at a terminal: no colours, no pagers, no questions for a password."""
+
+Action = Literal["run", "await_async", "write_stdin", "kill"]
+
+
+class ShellArguments(Arguments, frozen=True):
+    """What `shell` takes."""
+
+    action: Action
+    command: Annotated[str, Meta(description="For run: the shell command.")] = ""
+    session_id: Annotated[
+        str, Meta(description="For the other actions: the command's id, from run.")
+    ] = ""
+    input: Annotated[str, Meta(description="For write_stdin: the text, with its newline.")] = ""
+    run_async: Annotated[bool, Meta(description="For run: do not wait for the end.")] = False
+    timeout_seconds: (
+        Annotated[float, Meta(ge=0, description="How long run and await_async wait: 60, to 600.")]
+        | UnsetType
+    ) = UNSET
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long the call may wait."""
+        given = (
+            WAIT_SECONDS if isinstance(self.timeout_seconds, UnsetType) else self.timeout_seconds
+        )
+        return min(given, WAIT_CAP_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """One command of a session."""
+
+    id: str
+    run_id: str
+    process: Process
+    output_file: str
+    """Relative to the workspace."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """The commands of one chat session, oldest first, and where the next one starts."""
+
+    workdir: Path
+    saved_workdir: Path
+    shells: dict[str, Shell] = field(default_factory=dict)
+
+
+class Shells:
+    """All commands of this process, by session; leaving it kills them within two seconds."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """*environment* is the server's own; a command sees it without secrets."""
+        self._environment = child_environment(environment)
+        self._program = shutil.which("bash", path=environment.get("PATH")) or "/bin/sh"
+        self._sessions: dict[str, _Session] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        await _kill_all(self._where(lambda shell: True), KILL_GRACE_SECONDS)
+        self._sessions.clear()
+
+    async def start(self, command: str, *, run_async: bool, context: ToolContext) -> Shell:
+        """Start *command* where the session's last one ended.
+
+        Raises:
+            ToolError: Too many are running, or it cannot be started.
+        """
+        session = await self._open_session(context)
+        await _make_room(session, context.workspace)
+        shell_id = f"sh-{secrets.token_hex(4)}"
+        output_file = f"{FOLDER}/{shell_id}.out"
+        if not await asyncio.to_thread(session.workdir.is_dir):
+            session.workdir = context.workspace
+        launch = Launch(
+            shell=self._program,
+            command=command,
+            workdir=session.workdir,
+            environment=self._environment,
+            output_file=context.workspace / output_file,
+        )
+        if self._closed:  # asked after the waiting above, so that none is started too late
+            raise ToolError("shutting_down", "the server is stopping")
+        process = Process(launch, _adopt(session, run_async=run_async))
+        shell = Shell(shell_id, context.run_id, process, output_file)
+        session.shells[shell_id] = shell
+        self._sessions[context.session_id] = session  # it may have been killed in the meantime
+        return shell
+
+    def find(self, shell_id: str, context: ToolContext) -> Shell:
+        """Raises ToolError for an id that is not one of the session's."""
+        session = self._sessions.get(context.session_id)
+        shell = session.shells.get(shell_id) if session else None
+        if shell is None:
+            raise ToolError(
+                "unknown_session",
+                f"no command has the id {shell_id[:80]!r}; it was forgotten, ended with a restart "
+                f"of the server, or never was. Output that was kept is in {FOLDER}/<id>.out",
+            )
+        return shell
+
+    async def workdir(self, context: ToolContext) -> Path:
+        """Where the session's next command starts; kept in a file, to survive a restart."""
+        session = self._sessions.get(context.session_id)
+        if session is None:  # killed while its command's result was on the way
+            return context.workspace
+        if session.workdir != session.saved_workdir:
+            session.saved_workdir = session.workdir
+            await asyncio.to_thread(_save_workdir, context.workspace, session.workdir)
+        return session.workdir
+
+    async def kill_run(self, run_id: str) -> None:
+        """Kill what a run started: a person stopped it, and wants it to end within a second."""
+        await _kill_all(self._where(lambda shell: shell.run_id == run_id), CANCEL_GRACE_SECONDS)
+
+    async def kill_session(self, session_id: str) -> None:
+        """Kill what a session started, and forget it."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            await _kill_all(session.shells.values(), KILL_GRACE_SECONDS)
+
+    def _where(self, holds: Callable[[Shell], bool]) -> list[Shell]:
+        sessions = self._sessions.values()
+        return [shell for one in sessions for shell in one.shells.values() if holds(shell)]
+
+    async def _open_session(self, context: ToolContext) -> _Session:
+        """The folder is made each time, for a command may have removed it."""
+        workdir = await asyncio.to_thread(_open_folder, context.workspace)
+        return self._sessions.setdefault(context.session_id, _Session(workdir, workdir))
+
+
+class ShellTool:
+    """Runs commands in the session's workspace."""
+
+    spec = ToolSpec(
+        name="shell",
+        description=(
+            "Run shell commands in the workspace. `run` waits for the end; when timeout_seconds "
+            "are over (or at once with run_async) the result has completed:false and a "
+            "session_id, and the command goes on: wait with await_async, answer its prompts with "
+            "write_stdin, end it with kill. `output` is all output so far, cut in the middle when "
+            "long; output_file has more of it. `cd` lasts for later commands, except with "
+            "run_async. Standard input is an open pipe: add `</dev/null` to programs that would "
+            "read it. exit_code is negative when a signal ended the command."
+        ),
+        parameters=schema_of(ShellArguments),
+        kind="write",
+        parallel=False,
+        timeout_seconds=WAIT_CAP_SECONDS + 30,  # each action ends its own waiting before
+        # `output` is capped by itself; escapes in JSON may double it.
+        output_cap_bytes=64_000,
+    )
+
+    def __init__(self, shells: Shells) -> None:
+        self._shells = shells
+
+    def kind_of(self, arguments: Mapping[str, object]) -> Kind:
+        return "wait" if arguments.get("action") == "await_async" else "write"
+
+    async def run(self, arguments: Mapping[str, object], context: ToolContext) -> ToolResult:
+        wanted = decode(arguments, ShellArguments)
+        if wanted.action == "run":
+            return await self._run(wanted, context)
+        if not wanted.session_id:
+            raise ToolError("bad_arguments", f"{wanted.action} needs the session_id that run gave")
+        shell = self._shells.find(wanted.session_id, context)
+        if wanted.action == "await_async":
+            await shell.process.wait(wanted.wait_seconds, context.progress)
+        elif wanted.action == "write_stdin":
+            await shell.process.write(wanted.input)
+        else:
+            await shell.process.kill(KILL_GRACE_SECONDS)
+        return await self._result(shell, context)
+
+    async def _run(self, wanted: ShellArguments, context: ToolContext) -> ToolResult:
+        _check_command(wanted.command)
+        shell = await self._shells.start(
+            wanted.command, run_async=wanted.run_async, context=context
+        )
+        if not wanted.run_async:
+            try:
+                await shell.process.wait(wanted.wait_seconds, context.progress)
+            except asyncio.CancelledError:
+                await shell.process.kill(CANCEL_GRACE_SECONDS)
+                raise
+        return await self._result(shell, context)
+
+    async def _result(self, shell: Shell, context: ToolContext) -> ToolResult:
+        state = shell.process.state()
+        fields = {
+            "session_id": shell.id,
+            "output": state.output,
+            "exit_code": state.exit_code,
+            "completed": state.exit_code is not None,
+            "truncated": state.truncated,
+            "current_workdir": str(await self._shells.workdir(context)),
+            "output_file": shell.output_file,
+            "message": _message(shell.id, state.exit_code),
+        }
+        return replace(json_result(fields), exit_code=state.exit_code)
+
+
+def child_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """What a command sees of *environment*: no secrets, nothing of the server's own."""
+    shown = {name: value for name, value in environment.items() if not _SECRET.search(name)}
+    return shown | _PLAIN_TERMINAL
+
+
+def _adopt(session: _Session, *, run_async: bool) -> Callable[[Path | None], None]:
+    """What a command's end means for the session: its last directory is where the next starts.
+
+    Not for one in the background, nor if another command went elsewhere in the meantime.
+    """
+    started_in = session.workdir
+
+    def ended(workdir: Path | None) -> None:
+        if workdir is not None and not run_async and session.workdir == started_in:
+            session.workdir = workdir
+
+    return ended
+
+
+async def _make_room(session: _Session, workspace: Path) -> None:
+    """Forget the oldest ended commands.
+
+    Raises:
+        ToolError: Too many are running.
+    """
+    ended = [shell for shell in session.shells.values() if shell.process.finished.is_set()]
+    live = len(session.shells) - len(ended)
+    if live >= LIVE_CAP:
+        ids = ", ".join(shell.id for shell in session.shells.values() if shell not in ended)
+        raise ToolError("too_many_shells", f"{live} commands are running; kill some of: {ids}")
+    for shell in ended[: max(0, len(ended) - FINISHED_CAP + 1)]:
+        del session.shells[shell.id]
+        await shell.process.kill(CANCEL_GRACE_SECONDS)
+        await asyncio.to_thread((workspace / shell.output_file).unlink, missing_ok=True)
+
+
+async def _kill_all(shells: Iterable[Shell], grace_seconds: float) -> None:
+    async with asyncio.TaskGroup() as group:
+        for shell in shells:
+            group.create_task(shell.process.kill(grace_seconds), name=f"kill {shell.id}")
+
+
+def _check_command(command: str) -> None:
+    if not command.strip():
+        raise ToolError("bad_arguments", "run needs a command")
+    if "\x00" in command:
+        raise ToolError("bad_arguments", "a command cannot contain a NUL character")
+    if len(command.encode(errors="replace")) > COMMAND_CAP_BYTES:
+        limit = COMMAND_CAP_BYTES // 1_000
+        raise ToolError(
+            "bad_arguments", f"longer than {limit} KB; write a script with write_file and run it"
+        )
+
+
+def _message(shell_id: str, exit_code: int | None) -> str:
+    if exit_code is None:
+        return f"still running; wait with action await_async and session_id {shell_id}"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    with suppress(ValueError):
+        return f"ended by {signal.Signals(-exit_code).name}"
+    return f"ended by signal {-exit_code}"
+
+
+def _open_folder(workspace: Path) -> Path:
+    """Make the folder for outputs, kept out of git; the working directory as it was left."""
+    folder = resolve(workspace, FOLDER)
+    with os_errors(FOLDER):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder.parent / ".gitignore").write_text("*\n")
+        with suppress(FileNotFoundError, UnicodeDecodeError):
+            workdir = Path((folder / "workdir").read_text())
+            return workdir if workdir.is_absolute() else workspace
+    return workspace
+
+
+def _save_workdir(workspace: Path, workdir: Path) -> None:
+    with suppress(OSError, UnicodeEncodeError):  # it would only start in the root again
+        (workspace / FOLDER / "workdir").write_text(str(workdir))
