@@ -13,6 +13,15 @@ OutcomeStatus = Literal["finished", "waiting", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """A file that goes with a person's message."""
+
+    file_id: str
+    name: str
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """A run begins, or goes on after a restart under the same id."""
 
@@ -20,7 +29,7 @@ class RunStarted:
     message_id: str | None
     """The user message that began it."""
     text: str
-    file_ids: Sequence[str] = ()
+    files: Sequence[AttachedFile] = ()
     history_seq: int = 0
     """Messages stored up to this `seq` are history; the run's events repeat nothing of them."""
     attempt: int = 1
@@ -142,6 +151,7 @@ class UserJoined:
 
     message_id: str
     text: str
+    files: Sequence[AttachedFile] = ()
 
 
 @dataclass(frozen=True, slots=True)

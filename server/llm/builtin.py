@@ -41,6 +41,9 @@ _DEMO_CALLS: dict[str, tuple[str, Mapping[str, object]]] = {
 """Both incidents that the guard was made for: the same call, whatever comes back."""
 
 
+_DAY = re.compile(r"\A<date-change>[^<]*</date-change>\n")
+
+
 class _Function(msgspec.Struct):
     name: str = ""
 
@@ -58,9 +61,11 @@ class _Message(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        if isinstance(self.content, list):
-            return "\n".join(str(part["text"]) for part in self.content if "text" in part)
-        return self.content or ""
+        """The words, without the day that the prompt may put before them."""
+        words = self.content or ""
+        if isinstance(words, list):
+            words = "\n".join(str(part["text"]) for part in words if "text" in part)
+        return _DAY.sub("", words)
 
 
 class _Tool(msgspec.Struct):

@@ -48,7 +48,7 @@ class ToolContext:
     run_id: str
     call_id: str
     workspace: Path
-    """The session's own folder, absolute and resolved; no tool leaves it."""
+    """Absolute and resolved; no tool leaves it."""
     locale: Locale
     progress: Callable[[str], None]
     """Shows a line of progress to whoever watches; cheap, never blocks, may be dropped."""

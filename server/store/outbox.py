@@ -1,0 +1,103 @@
+"""The outbox: what surfaces have to be told, each by one process and until it worked."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from server.store.codec import to_json
+from server.store.rows import changed
+from server.store.tables import OutboxRow, table_of
+
+_OUTBOX = table_of(OutboxRow)
+_PENDING = _OUTBOX.c.status == "PENDING"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxItem:
+    """Something that a surface has to be told."""
+
+    id: str
+    session_id: str
+    run_id: str | None
+    surface: str
+    kind: str
+    payload: Mapping[str, object]
+    """Whatever JSON can say."""
+    status: str
+    attempts: int
+    error: str | None
+    created_at: datetime
+    due_at: datetime
+
+
+async def insert_outbox(db: AsyncConnection, item: OutboxItem) -> None:
+    """Add an item, in the transaction of the fact that it tells of."""
+    await db.execute(
+        sa.insert(_OUTBOX).values(
+            id=item.id,
+            session_id=item.session_id,
+            run_id=item.run_id,
+            surface=item.surface,
+            kind=item.kind,
+            payload_json=to_json(item.payload),
+            status=item.status,
+            attempts=item.attempts,
+            error=item.error,
+            created_at=item.created_at,
+            due_at=item.due_at,
+        )
+    )
+
+
+async def due_items(db: AsyncConnection, now: datetime, limit: int) -> list[OutboxItem]:
+    """Items that wait and are due, the longest due first."""
+    query = sa.select(_OUTBOX).where(_PENDING, _OUTBOX.c.due_at <= now)
+    rows = await db.execute(query.order_by(_OUTBOX.c.due_at, _OUTBOX.c.id).limit(limit))
+    return [_decode(row) for row in rows.mappings()]
+
+
+async def claim_item(
+    db: AsyncConnection, item_id: str, attempts_seen: int, next_due_at: datetime
+) -> bool:
+    """Take an item for one try; False if another process was faster.
+
+    It is due again at *next_due_at*, in case whoever took it dies before saying how it went.
+    """
+    statement = (
+        sa.update(_OUTBOX)
+        .where(_OUTBOX.c.id == item_id, _PENDING, _OUTBOX.c.attempts == attempts_seen)
+        .values(attempts=attempts_seen + 1, due_at=next_due_at)
+    )
+    return await changed(db, statement) == 1
+
+
+async def mark_delivered(db: AsyncConnection, item_id: str, now: datetime) -> None:
+    """The surface was told."""
+    await _close(db, item_id, status="DELIVERED", error=None, delivered_at=now)
+
+
+async def mark_undeliverable(db: AsyncConnection, item_id: str, error: str, now: datetime) -> None:
+    """The surface cannot be told; *error* says why and carries no secret."""
+    # No column of its own for the time: what was not delivered stopped being due.
+    await _close(db, item_id, status="UNDELIVERABLE", error=error, due_at=now)
+
+
+async def outbox_depth(db: AsyncConnection) -> int:
+    """How many items wait."""
+    return await db.scalar(sa.select(sa.func.count()).select_from(_OUTBOX).where(_PENDING)) or 0
+
+
+async def _close(db: AsyncConnection, item_id: str, **values: object) -> None:
+    await db.execute(sa.update(_OUTBOX).where(_OUTBOX.c.id == item_id).values(values))
+
+
+def _decode(row: sa.RowMapping) -> OutboxItem:
+    values: dict[str, Any] = dict(row)
+    payload = json.loads(values.pop("payload_json"))
+    del values["delivered_at"]
+    return OutboxItem(**values, payload=payload)

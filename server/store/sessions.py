@@ -1,0 +1,198 @@
+"""Sessions: one row per chat of a user."""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from server.errors import Locale, NotFound
+from server.store.codec import to_json
+from server.store.rows import changed
+from server.store.tables import MessageRow, SessionRow, table_of
+
+_SESSION = table_of(SessionRow)
+_MESSAGE = table_of(MessageRow)
+
+_ERROR_KEY = "executionError"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionError:
+    """Why the last run of a session failed; shown until the next one starts."""
+
+    code: str
+    message: str
+    retryable: bool
+    run_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One chat of a user."""
+
+    id: str
+    kind: str
+    title: str | None
+    status: str
+    parent_session_id: str | None
+    owner: str
+    origin: str
+    model: str | None
+    locale: Locale
+    timezone: str
+    external_id: str | None
+    queue_paused: bool
+    execution_error: ExecutionError | None
+    created_at: datetime
+    updated_at: datetime
+
+
+async def insert_session(db: AsyncConnection, session: Session) -> None:
+    """Add a session; `Duplicate` if its owner has one with this external id."""
+    row = {name: value for name, value in asdict(session).items() if name != "execution_error"}
+    row["runtime_status_json"] = _with_error("{}", session.execution_error)
+    await db.execute(sa.insert(_SESSION).values(row))
+
+
+async def load_session(db: AsyncConnection, session_id: str) -> Session:
+    """The session, or `NotFound`."""
+    found = await _first(db, sa.select(_SESSION).where(_SESSION.c.id == session_id))
+    if found is None:
+        raise NotFound("there is no such session")
+    return found
+
+
+async def find_by_external_id(db: AsyncConnection, external_id: str, owner: str) -> Session | None:
+    """The owner's session with this id of a client's making."""
+    return await _first(
+        db,
+        sa.select(_SESSION).where(_SESSION.c.external_id == external_id, _SESSION.c.owner == owner),
+    )
+
+
+async def list_sessions(
+    db: AsyncConnection,
+    owner: str | None,
+    *,
+    before: datetime | None,
+    limit: int,
+    search: str | None = None,
+) -> list[Session]:
+    """Sessions, last changed first.
+
+    Args:
+        owner: Whose; None for all.
+        before: Only those changed earlier than this; for the next page.
+        search: Words in the title or in what was said, whatever the case.
+    """
+    query = sa.select(_SESSION).order_by(_SESSION.c.updated_at.desc(), _SESSION.c.id.desc())
+    if owner is not None:
+        query = query.where(_SESSION.c.owner == owner)
+    if before is not None:
+        query = query.where(_SESSION.c.updated_at < before)
+    if search:
+        query = query.where(_mentions(search))
+    rows = await db.execute(query.limit(limit))
+    return [_decode(row) for row in rows.mappings()]
+
+
+async def set_status(
+    db: AsyncConnection,
+    session_id: str,
+    status: str,
+    *,
+    error: ExecutionError | None,
+    now: datetime,
+) -> None:
+    """Set where the session stands and why it failed; without *error* an older one is cleared."""
+    query = sa.select(_SESSION.c.runtime_status_json).where(_SESSION.c.id == session_id)
+    runtime_status_json = await db.scalar(query.with_for_update())
+    if runtime_status_json is None:
+        raise NotFound("there is no such session")
+    await _update(
+        db,
+        session_id,
+        status=status,
+        runtime_status_json=_with_error(runtime_status_json, error),
+        updated_at=now,
+    )
+
+
+async def set_title(db: AsyncConnection, session_id: str, title: str, now: datetime) -> None:
+    """Rename the session, or `NotFound`."""
+    await _update(db, session_id, title=title, updated_at=now)
+
+
+async def set_model(db: AsyncConnection, session_id: str, model: str | None, now: datetime) -> None:
+    """Choose the model of later runs (None for the default), or `NotFound`."""
+    await _update(db, session_id, model=model, updated_at=now)
+
+
+async def set_queue_paused(db: AsyncConnection, session_id: str, paused: bool) -> None:
+    """Hold the queue, or let it go on; `NotFound` without such a session."""
+    await _update(db, session_id, queue_paused=paused)
+
+
+async def delete_session(db: AsyncConnection, session_id: str) -> None:
+    """Delete the session with all that belongs to it, its child sessions too; or `NotFound`."""
+    if not await changed(db, sa.delete(_SESSION).where(_SESSION.c.id == session_id)):
+        raise NotFound("there is no such session")
+
+
+async def _update(db: AsyncConnection, session_id: str, **values: object) -> None:
+    statement = sa.update(_SESSION).where(_SESSION.c.id == session_id).values(values)
+    if not await changed(db, statement):
+        raise NotFound("there is no such session")
+
+
+async def _first(db: AsyncConnection, query: sa.Select[Any]) -> Session | None:
+    row = (await db.execute(query)).mappings().first()
+    return None if row is None else _decode(row)
+
+
+def _mentions(search: str) -> sa.ColumnElement[bool]:
+    said = sa.exists().where(
+        _MESSAGE.c.session_id == _SESSION.c.id,
+        _MESSAGE.c.role.in_(("user", "assistant")),
+        _MESSAGE.c.superseded_by_run_id.is_(None),
+        _MESSAGE.c.content.icontains(search, autoescape=True),
+    )
+    return sa.or_(_SESSION.c.title.icontains(search, autoescape=True), said)
+
+
+def _decode(row: sa.RowMapping) -> Session:
+    values: dict[str, Any] = dict(row)
+    error = _error_of(values.pop("runtime_status_json"))
+    return Session(**values, execution_error=error)
+
+
+def _error_of(runtime_status_json: str) -> ExecutionError | None:
+    error = json.loads(runtime_status_json).get(_ERROR_KEY)
+    if error is None:
+        return None
+    return ExecutionError(
+        code=error["code"],
+        message=error["message"],
+        retryable=error["retryable"],
+        run_id=error["runId"],
+        at=datetime.fromisoformat(error["at"]),
+    )
+
+
+def _with_error(runtime_status_json: str, error: ExecutionError | None) -> str:
+    """The object with its error put in or taken out, all other keys as they were."""
+    status = json.loads(runtime_status_json)
+    status.pop(_ERROR_KEY, None)
+    if error is not None:
+        status[_ERROR_KEY] = {
+            "code": error.code,
+            "message": error.message,
+            "retryable": error.retryable,
+            "runId": error.run_id,
+            "at": error.at.astimezone(UTC).isoformat(),
+        }
+    return to_json(status)
