@@ -1,0 +1,81 @@
+"""What one run knows while it is executed."""
+
+import asyncio
+import secrets
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from guard import NoProgressGuard, NoProgressNotice
+from server.agent.prompt import Prompt
+from server.message import Message, Usage
+from server.store.runs import Run
+from server.store.sessions import Session
+
+_CALL_ID_LETTERS = string.ascii_lowercase + string.digits
+_CALL_ID_LENGTH = 9
+"""Some providers accept tool call ids of exactly nine letters and digits, none refuses them."""
+
+
+_FRAME_BYTES = 50
+"""What the JSON of a message adds to its words."""
+
+
+@dataclass(slots=True)
+class RunContext:
+    """The state of one run in memory; all of it can be rebuilt from the store."""
+
+    session: Session
+    run: Run
+    prompt: Prompt
+    messages: list[Message]
+    """The window of history that the prompt is made from."""
+    notices: list[NoProgressNotice]
+    guard: NoProgressGuard
+    workspace: Path
+    last_tool_names: tuple[str, ...] = ()
+    """Tools of the last closed round, for the verdict that a restart takes again."""
+    pictures: dict[str, str] = field(default_factory=dict)
+    """Data URIs of the pictures that the prompt shows, by file id."""
+    last_seq: int = 0
+    """The `seq` of the session's newest message; the run alone adds to it."""
+    size_bytes: int = 0
+    """About what the window adds up to as a prompt."""
+    rounds: int = 0
+    """Rounds begun so far, those before a restart too."""
+    usage: Usage = field(default_factory=Usage)
+    """Of this run's agent calls."""
+    prompt_tokens: int = 0
+    """Size of the last prompt and its reply, as the provider counted."""
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    compaction_asked: bool = False
+    """A person asked to make the history shorter; done after the round."""
+    compaction_failed: bool = False
+    """Not tried again by itself in this run: each try costs a request."""
+    has_steered: bool = False
+    """Somebody wants to join; looked at after each round."""
+    call_ids: set[str] = field(default_factory=set)
+    faults: set[str] = field(default_factory=set)
+    """Rules of tools that failed and were logged already."""
+
+    def new_call_id(self) -> str:
+        """An id for a tool call, unique in the session whatever the provider sent."""
+        while True:
+            call_id = "".join(secrets.choice(_CALL_ID_LETTERS) for _ in range(_CALL_ID_LENGTH))
+            if call_id not in self.call_ids:
+                self.call_ids.add(call_id)
+                return call_id
+
+    def extend(self, messages: Iterable[Message]) -> None:
+        """Add messages that were just stored to the window."""
+        for message in messages:
+            self.messages.append(message)
+            self.size_bytes += size_bytes(message)
+            self.last_seq = message.seq
+
+
+def size_bytes(message: Message) -> int:
+    """About what the message adds to a prompt; pictures are left out."""
+    calls = sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    return len(message.text.encode()) + calls + _FRAME_BYTES

@@ -1,0 +1,176 @@
+"""What a run writes to the store: each step one transaction, each behind the run's fence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from guard import Verdict
+from server.agent.calls import Answer
+from server.agent.context import RunContext
+from server.llm.port import AttemptFailed, Purpose, Reply
+from server.message import Message, Usage, content_of
+from server.metrics import Metrics
+from server.store.engine import Store
+from server.store.ids import new_id
+from server.store.messages import append_messages
+from server.store.runs import (
+    Decision,
+    begin_round,
+    fence,
+    insert_decision,
+    join_run,
+    queued,
+)
+from server.store.usage import LlmCall, insert_llm_call
+
+DEFAULT_POLICY = "default@1"
+NO_PROGRESS_RULE = "no_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundVerdict:
+    """What the guard made of a closed round, as it is recorded."""
+
+    action_digest: str
+    result_digest: str
+    exempt: bool
+    streak: int
+    verdict: Verdict
+
+
+class Journal:
+    """The store as the loop sees it; what is stored joins the context's window."""
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+
+    async def open_round(
+        self, context: RunContext, asked: Message, calls: Sequence[LlmCall]
+    ) -> Message:
+        """Store what the model said before any of its tools starts."""
+        async with self._store.write() as db:
+            await begin_round(db, context.run.id, context.run.attempt, context.rounds)
+            stored = await self._append(db, context, [asked])
+            for call in calls:
+                await insert_llm_call(db, call)
+        context.extend(stored)
+        self._count_calls(calls)
+        return stored[0]
+
+    async def close_round(
+        self, context: RunContext, answers: Sequence[Answer], verdict: RoundVerdict | None
+    ) -> None:
+        """Store all results of the round and what the guard made of them."""
+        async with self._store.write() as db:
+            await fence(db, context.run.id, context.run.attempt)
+            stored = await self._append(db, context, [answer.message for answer in answers])
+            if verdict is not None:
+                await insert_decision(db, _decision(context, verdict))
+        context.extend(stored)
+        self._count_round(answers, verdict)
+
+    async def append_summary(self, context: RunContext, message: Message) -> None:
+        """Store the summary of a compaction; the caller takes the history anew."""
+        async with self._store.write() as db:
+            await fence(db, context.run.id, context.run.attempt)
+            await self._append(db, context, [message])
+
+    async def record_calls(self, calls: Sequence[LlmCall]) -> None:
+        """Store the accounts of requests that led to no message."""
+        if not calls:
+            return
+        async with self._store.write() as db:
+            for call in calls:
+                await insert_llm_call(db, call)
+        self._count_calls(calls)
+
+    async def join_steered(self, context: RunContext) -> list[Message]:
+        """Make the messages that wait to join part of the run, in the order they came."""
+        async with self._store.write() as db:
+            await fence(db, context.run.id, context.run.attempt)
+            waiting = [run for run in await queued(db, context.session.id) if run.steer]
+            messages = [
+                Message(
+                    id=run.input.message_id or run.id,
+                    role="user",
+                    content=content_of(run.input.text, run.input.files),
+                    created_at=datetime.now(UTC),
+                    run_id=context.run.id,
+                )
+                for run in waiting
+                if run.input is not None and run.trigger != "compact"
+            ]
+            for run in waiting:
+                await join_run(db, run.id, context.run.id, datetime.now(UTC))
+            joined = await self._append(db, context, messages)
+        context.extend(joined)
+        context.compaction_asked |= any(run.trigger == "compact" for run in waiting)
+        return joined
+
+    async def _append(
+        self, db: AsyncConnection, context: RunContext, messages: Sequence[Message]
+    ) -> list[Message]:
+        """Append behind the fence: while a run is under way nobody else writes its session."""
+        return await append_messages(db, context.session.id, messages, after=context.last_seq)
+
+    def _count_calls(self, calls: Sequence[LlmCall]) -> None:
+        for call in calls:
+            self._metrics.llm_called(
+                call.purpose,
+                error=call.error,
+                usage=call.usage,
+                total_ms=call.total_ms,
+                first_token_ms=call.first_token_ms,
+            )
+
+    def _count_round(self, answers: Sequence[Answer], verdict: RoundVerdict | None) -> None:
+        self._metrics.round_closed()
+        for answer in answers:
+            message = answer.message
+            elapsed_ms = message.evidence.elapsed_ms if message.evidence is not None else 0
+            self._metrics.tool_called(
+                answer.tool_label, is_error=message.is_error, elapsed_ms=elapsed_ms
+            )
+        if verdict is not None and verdict.verdict is not Verdict.CONTINUE:
+            self._metrics.guard_spoke(verdict.verdict.value, NO_PROGRESS_RULE)
+
+
+def _decision(context: RunContext, verdict: RoundVerdict) -> Decision:
+    words = {Verdict.CONTINUE: "none", Verdict.NUDGE: "nudge", Verdict.ABORT: "abort"}
+    return Decision(
+        run_id=context.run.id,
+        round=context.rounds,
+        action_digest=verdict.action_digest,
+        result_digest=verdict.result_digest,
+        exempt=verdict.exempt,
+        streak=verdict.streak,
+        verdict=words[verdict.verdict],
+        rule=NO_PROGRESS_RULE,
+        policy=DEFAULT_POLICY,
+        created_at=datetime.now(UTC),
+    )
+
+
+def account_of(
+    session_id: str,
+    run_id: str | None,
+    purpose: Purpose,
+    model: str,
+    end: Reply | AttemptFailed,
+) -> LlmCall:
+    """The row that one request leaves behind, whether it led to a reply or not."""
+    return LlmCall(
+        id=new_id(),
+        session_id=session_id,
+        run_id=run_id,
+        purpose=purpose,
+        model=model,
+        usage=end.usage or Usage(),
+        first_token_ms=end.first_token_ms,
+        total_ms=end.total_ms,
+        error=end.error if isinstance(end, AttemptFailed) else None,
+        created_at=datetime.now(UTC),
+    )

@@ -1,0 +1,354 @@
+"""The agent loop: the only `while True` that spends money."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Final
+
+from channels.events import RoundFinished, RoundStarted, UserJoined
+from channels.port import RunSink
+from guard import (
+    Abort,
+    NoProgressCall,
+    NoProgressGuard,
+    NoProgressLoopError,
+    NoProgressNotice,
+    Nudge,
+    Verdict,
+    verdict_of,
+)
+from guard import Evidence as GuardEvidence
+from server.agent.calls import Answer, CallRunner
+from server.agent.compaction import Compactor
+from server.agent.context import RunContext
+from server.agent.journal import Journal, RoundVerdict, account_of
+from server.agent.speaker import Speaker, attached_files
+from server.agent.stopping import Stopped, unless_stopped
+from server.errors import ContextOverflow, EmptyReplies, LLMContextOverflow
+from server.llm.port import AttemptFailed, Model, ModelRequest, Reply
+from server.message import Message, ToolCall, clean_text
+from server.store.usage import LlmCall
+from server.tools.base import Registry
+
+log = logging.getLogger(__name__)
+
+EMPTY_REPLY_RETRIES: Final = 10
+"""How often in a row an empty reply is asked for again."""
+
+
+class AgentLoop:
+    """Executes runs; holds nothing of any of them, so one loop serves all sessions."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        registry: Registry,
+        calls: CallRunner,
+        journal: Journal,
+        compactor: Compactor,
+    ) -> None:
+        self._model = model
+        self._registry = registry
+        self._calls = calls
+        self._journal = journal
+        self._compactor = compactor
+
+    async def execute(self, context: RunContext, sink: RunSink) -> None:
+        """Run to the end.
+
+        Raises:
+            Stopped: A person stopped the run; what was stored stays.
+            NoProgressLoopError: The guard ended the run; its last round is stored.
+            RunError, LLMError: The run cannot go on.
+            StoreUnavailable, Fenced: Nothing more can be written.
+
+        Cancelling leaves the store at the last finished step; the run can be resumed from there.
+        """
+        await self._settle(context, sink)
+        _check_stop(context)
+        _recheck(context)
+        while not _has_answered(context):
+            _check_stop(context)
+            context.rounds += 1
+            sink.emit(RoundStarted(context.rounds))
+            asked = await self._ask(context, sink)
+            if not asked.tool_calls:
+                sink.emit(RoundFinished(context.rounds))
+                continue
+            answers = await self._calls.run(context, asked.tool_calls, sink)
+            await self._close(context, sink, asked.tool_calls, answers)
+
+    async def compact(self, context: RunContext, sink: RunSink) -> None:
+        """Make the history shorter because a person asked for it; raises as `execute` does."""
+        await self._compactor.compact(context, sink, by_hand=True)
+
+    async def abandon(self, context: RunContext, sink: RunSink) -> None:
+        """Close the round that a dead process left open without going on; raises as `execute`."""
+        calls = _open_calls(context)
+        if calls:
+            answers = self._calls.abandon(context, calls, sink)
+            await self._journal.close_round(context, answers, None)
+
+    @property
+    def model_name(self) -> str:
+        """The configured model."""
+        return self._model.name
+
+    async def _settle(self, context: RunContext, sink: RunSink) -> None:
+        """Close the round that a dead process left open."""
+        open_calls = _open_calls(context)
+        if open_calls:
+            sink.emit(RoundStarted(context.rounds))
+            answers = await self._calls.settle(context, open_calls, sink)
+            await self._close(context, sink, open_calls, answers)
+
+    async def _ask(self, context: RunContext, sink: RunSink) -> Message:
+        """Ask the model until it says something, and open the round with what it said."""
+        accounts: list[LlmCall] = []
+        speaker = Speaker(context, sink)
+        try:
+            for _ in range(1 + EMPTY_REPLY_RETRIES):
+                _check_stop(context)
+                reply = await self._reply(context, sink, speaker, accounts)
+                if not reply.is_empty:
+                    return await self._open(context, speaker, reply, accounts)
+                speaker.discard()
+            raise EmptyReplies
+        except Stopped:
+            await self._keep_spoken(context, speaker, accounts)
+            sink.emit(RoundFinished(context.rounds))
+            raise
+        except BaseException:
+            speaker.discard()
+            sink.emit(RoundFinished(context.rounds))
+            await self._journal.record_calls(accounts)
+            raise
+
+    async def _reply(
+        self, context: RunContext, sink: RunSink, speaker: Speaker, accounts: list[LlmCall]
+    ) -> Reply:
+        """One reply; a prompt that turns out too long is compacted once and asked again."""
+        try:
+            return await self._stream(context, speaker, accounts)
+        except LLMContextOverflow as overflow:
+            if not await self._compactor.try_compact(context, sink):
+                raise ContextOverflow from overflow
+        try:
+            return await self._stream(context, speaker, accounts)
+        except LLMContextOverflow as overflow:
+            raise ContextOverflow from overflow
+
+    async def _stream(
+        self, context: RunContext, speaker: Speaker, accounts: list[LlmCall]
+    ) -> Reply:
+        request = self._request(context)
+
+        async def listen() -> Reply:
+            async with aclosing(self._model.stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, AttemptFailed | Reply):
+                        accounts.append(self._account(context, event))
+                    if isinstance(event, Reply):
+                        return event
+                    speaker.hear(event)
+            raise AssertionError("a model's stream ends in a reply or an error")
+
+        reply = await unless_stopped(listen(), context.cancelled)
+        if reply.usage is not None:
+            context.usage += reply.usage
+            context.prompt_tokens = reply.usage.prompt_tokens + reply.usage.completion_tokens
+        return reply
+
+    def _request(self, context: RunContext) -> ModelRequest:
+        context.prompt.extend(context.messages, context.notices, context.pictures)
+        manifest = context.prompt.manifest
+        log.debug(
+            "[prompt] session=%s round=%d messages=%d bytes=%d digest=%s",
+            context.session.id,
+            context.rounds,
+            manifest.messages,
+            manifest.size_bytes,
+            manifest.digest,
+        )
+        return ModelRequest(
+            messages=context.prompt.fragments,
+            tools=self._registry.definitions_json(),
+            model=_model_of(context),
+            prompt_cache_key=f"headway-session-{context.session.id}",
+        )
+
+    def _account(self, context: RunContext, end: Reply | AttemptFailed) -> LlmCall:
+        model = end.model if isinstance(end, Reply) and end.model else self._model.name
+        return account_of(context.session.id, context.run.id, "agent", model, end)
+
+    async def _open(
+        self, context: RunContext, speaker: Speaker, reply: Reply, accounts: Sequence[LlmCall]
+    ) -> Message:
+        calls = tuple(
+            ToolCall(
+                id=speaker.call_id(index, call.name),
+                name=clean_text(call.name),
+                arguments=clean_text(call.arguments),
+            )
+            for index, call in enumerate(reply.calls)
+        )
+        speaker.close()
+        message = Message(
+            id=speaker.message_id,
+            role="assistant",
+            content=clean_text(reply.text),
+            created_at=datetime.now(UTC),
+            run_id=context.run.id,
+            tool_calls=calls,
+            reasoning=clean_text(reply.reasoning) if reply.reasoning else None,
+            reasoning_field=reply.reasoning_field,
+            usage=reply.usage,
+            model_ms=reply.total_ms,
+        )
+        return await self._journal.open_round(context, message, accounts)
+
+    async def _keep_spoken(
+        self, context: RunContext, speaker: Speaker, accounts: Sequence[LlmCall]
+    ) -> None:
+        """A stop cut the reply: the text that people saw stays, half calls do not."""
+        speaker.withdraw_calls()
+        text = clean_text(speaker.spoken())
+        if not text.strip():
+            await self._journal.record_calls(accounts)
+            return
+        message = Message(
+            id=speaker.message_id,
+            role="assistant",
+            content=text,
+            created_at=datetime.now(UTC),
+            run_id=context.run.id,
+        )
+        await self._journal.open_round(context, message, accounts)
+
+    async def _close(
+        self,
+        context: RunContext,
+        sink: RunSink,
+        calls: Sequence[ToolCall],
+        answers: Sequence[Answer],
+    ) -> None:
+        """Close the round, let the guard act on it, and prepare the next one.
+
+        The guard's verdict is a pure fold, so it is found before the results are stored and goes
+        into the same transaction; it is acted upon only when they are.
+        """
+        verdict = _fold(context.guard, calls, answers)
+        await self._journal.close_round(context, answers, verdict)
+        sink.emit(RoundFinished(context.rounds))
+        _act(context)
+        _check_stop(context)
+        await self._join(context, sink)
+        await self._compactor.compact_if_due(context, sink)
+
+    async def _join(self, context: RunContext, sink: RunSink) -> None:
+        """Take in what people sent to steer the run; a real message begins a new turn."""
+        if not context.has_steered:
+            return
+        context.has_steered = False
+        joined = await self._journal.join_steered(context)
+        if joined:
+            context.guard.reset_from(None)
+        for message in joined:
+            sink.emit(UserJoined(message.id, message.text, attached_files(message)))
+
+
+def _check_stop(context: RunContext) -> None:
+    if context.cancelled.is_set():
+        raise Stopped
+
+
+def _recheck(context: RunContext) -> None:
+    """A run that died between its last round and its end is ended by the same verdict."""
+    guard = context.guard
+    if verdict_of(guard.tail) is Verdict.ABORT:
+        raise NoProgressLoopError(context.last_tool_names, guard.streak, context.session.locale)
+
+
+def _act(context: RunContext) -> None:
+    """Do what the guard says of the round that was just stored; a person's stop comes first."""
+    guard = context.guard
+    action = guard.take_action()
+    if isinstance(action, Nudge):
+        _log_action(context, logging.WARNING, "nudge")
+        context.notices.append(NoProgressNotice(action.after_tool_call_id, action.text))
+    elif isinstance(action, Abort):
+        _check_stop(context)
+        _log_action(context, logging.ERROR, "abort")
+        raise NoProgressLoopError(guard.tool_names, guard.streak, context.session.locale)
+
+
+def _log_action(context: RunContext, level: int, word: str) -> None:
+    guard = context.guard
+    log.log(
+        level,
+        "[no-progress] %s session=%s round=%d streak=%d tools=%s digest=%s argsLength=%d",
+        word,
+        context.session.id,
+        context.rounds,
+        guard.streak,
+        ",".join(guard.tool_names),
+        guard.digest,
+        guard.args_length,
+    )
+
+
+def _model_of(context: RunContext) -> str | None:
+    """The model that this message asked for, or the session's own; None for the configured one."""
+    asked = context.run.input.model if context.run.input is not None else None
+    return asked or context.session.model
+
+
+def _has_answered(context: RunContext) -> bool:
+    """Whether the last word is the run's own answer without calls."""
+    last = context.messages[-1] if context.messages else None
+    return (
+        last is not None
+        and last.role == "assistant"
+        and last.run_id == context.run.id
+        and not last.tool_calls
+    )
+
+
+def _open_calls(context: RunContext) -> tuple[ToolCall, ...]:
+    """The calls of a round that has no results: a round is closed whole or not at all."""
+    last = context.messages[-1] if context.messages else None
+    return last.tool_calls if last is not None and last.role == "assistant" else ()
+
+
+def _joined(digests: Iterable[str]) -> str:
+    """One digest for the calls of a round; that of the call itself where it is the only one."""
+    parts = list(digests)
+    if len(parts) == 1:
+        return parts[0]
+    return hashlib.sha256(",".join(parts).encode()).hexdigest()[:16]
+
+
+def _fold(
+    guard: NoProgressGuard, calls: Sequence[ToolCall], answers: Sequence[Answer]
+) -> RoundVerdict | None:
+    """The guard's verdict on the round; None if the harness wrote any of its results."""
+    seen = [answer.message.evidence for answer in answers]
+    known = [evidence for evidence in seen if evidence is not None and not evidence.harness]
+    if len(known) < len(answers):
+        return None
+    for call, answer, evidence in zip(calls, answers, known, strict=True):
+        guard.observe_call(
+            NoProgressCall(call.name, call.arguments, answer.message.text),
+            GuardEvidence(evidence.action_digest, evidence.result_digest, evidence.exempt),
+        )
+    guard.end_round(calls[-1].id)
+    return RoundVerdict(
+        action_digest=_joined(evidence.action_digest for evidence in known),
+        result_digest=_joined(evidence.result_digest for evidence in known),
+        exempt=all(evidence.exempt for evidence in known),
+        streak=guard.streak,
+        verdict=guard.verdict,
+    )

@@ -1,0 +1,144 @@
+"""How a run begins: in one transaction the queue gives it up and its message joins the history."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from server.errors import BadRequest, NotFound
+from server.message import Message, content_of
+from server.store.messages import (
+    append_messages,
+    last_seq,
+    load_from,
+    load_message,
+    supersede_from,
+)
+from server.store.runs import QueuedInput, Run, start_run
+from server.store.sessions import Session, set_status, set_title
+
+TITLE_CHARACTERS: Final = 40
+"""Of the first message, standing in until the model names the session."""
+
+COMPACT_COMMAND: Final = "/compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who executes a run, and until when nobody else may claim it."""
+
+    owner: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run under way, as it was when it began."""
+
+    run: Run
+    session: Session
+    history_seq: int
+    """Messages up to this are older than the run."""
+    message: Message | None = None
+    """The person's message that began it; None for what no message began."""
+    withdrawn: tuple[Message, ...] = ()
+    """What a retry or an edit took out of the history."""
+    is_first: bool = False
+    """The session had no title before."""
+
+
+async def begin_run(
+    db: AsyncConnection, session: Session, run: Run, lease: Lease, now: datetime
+) -> Begun | None:
+    """Take *run* out of the queue and put its message into the history.
+
+    Returns:
+        None if the run was not queued any more.
+
+    Raises:
+        NotFound: The message that it retries or replaces is gone; nothing is kept then.
+    """
+    attempt = await start_run(db, run.id, lease.owner, lease.until, now)
+    if attempt is None:
+        return None
+    withdrawn = await _withdraw(db, session, run)
+    history_seq = await last_seq(db, session.id)
+    message = await _message_of(db, session, run, now)
+    await set_status(db, session.id, "RUNNING", error=None, now=now)
+    title = session.title or _first_title(run.input)
+    if title is not None and session.title is None:
+        await set_title(db, session.id, title, now)
+    return Begun(
+        run=replace(
+            run,
+            status="RUNNING",
+            attempt=attempt,
+            started_at=now,
+            lease_owner=lease.owner,
+            lease_until=lease.until,
+        ),
+        session=replace(
+            session, status="RUNNING", title=title, execution_error=None, updated_at=now
+        ),
+        history_seq=history_seq,
+        message=message,
+        withdrawn=tuple(withdrawn),
+        is_first=session.title is None,
+    )
+
+
+async def _withdraw(db: AsyncConnection, session: Session, run: Run) -> list[Message]:
+    """Take out of the history what a retry or an edit starts over from."""
+    asked = run.input
+    if asked is None or (asked.retry_of is None and asked.edit_of is None):
+        return []
+    if asked.retry_of is not None:
+        first = (await user_message(db, session.id, asked.retry_of)).seq + 1
+    else:
+        first = (await user_message(db, session.id, asked.edit_of or "")).seq
+    withdrawn = await load_from(db, session.id, first)
+    await supersede_from(db, session.id, first, run.id)
+    return withdrawn
+
+
+async def _message_of(
+    db: AsyncConnection, session: Session, run: Run, now: datetime
+) -> Message | None:
+    """The message that begins the run, in the history from now on."""
+    asked = run.input
+    if asked is None or run.trigger == "compact":
+        return None
+    if asked.retry_of is not None:
+        return await user_message(db, session.id, asked.retry_of)
+    message = Message(
+        id=asked.message_id or run.id,
+        role="user",
+        content=content_of(asked.text, asked.files),
+        created_at=now,
+        run_id=run.id,
+    )
+    [stored] = await append_messages(db, session.id, [message])
+    return stored
+
+
+async def user_message(db: AsyncConnection, session_id: str, message_id: str) -> Message:
+    """A message of a person in this session.
+
+    Raises:
+        NotFound: There is none.
+        BadRequest: It is no message of a person.
+    """
+    found_session_id, message = await load_message(db, message_id)
+    if found_session_id != session_id:
+        raise NotFound("there is no such message")
+    if message.role != "user" or message.synthetic:
+        raise BadRequest("only a message of a person can be run again")
+    return message
+
+
+def _first_title(asked: QueuedInput | None) -> str | None:
+    words = " ".join(asked.text.split()) if asked is not None else ""
+    if not words or words.startswith("/"):
+        return None
+    return words if len(words) <= TITLE_CHARACTERS else f"{words[:TITLE_CHARACTERS]}…"

@@ -1,0 +1,338 @@
+"""Where every edge brings what it heard: finds the session, then starts, queues or steers a run."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from channels.port import Inbound, Submitted
+from server.begin import COMPACT_COMMAND, Begun, begin_run, user_message
+from server.board import Board
+from server.errors import BadRequest, Conflict, Duplicate, Locale, NotFound
+from server.eventlog import EventLogs
+from server.message import FilePart, clean_text
+from server.runs import Runs
+from server.session_state import SessionState, load_state, queue_items, queue_patch
+from server.store.engine import Store
+from server.store.files import files_by_id
+from server.store.ids import new_id
+from server.store.inbound import find_inbound, insert_inbound
+from server.store.messages import message_exists
+from server.store.rows import lock_session
+from server.store.runs import (
+    QueuedInput,
+    Run,
+    delete_queued,
+    insert_run,
+    load_run,
+    queued,
+    running,
+    update_queued_text,
+)
+from server.store.sessions import (
+    Session,
+    delete_session,
+    find_by_external_id,
+    insert_session,
+    load_session,
+    set_model,
+    set_queue_paused,
+    set_title,
+)
+
+QUEUE_MAX: Final = 20
+"""Messages that may wait in one session; more would hardly still be meant when their turn comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What a session is given at its birth and keeps."""
+
+    locale: Locale
+    timezone: str
+
+
+class SessionInbox:
+    """The inbox over sessions in the store; also what people do to a session beside talking."""
+
+    def __init__(
+        self, *, store: Store, runs: Runs, logs: EventLogs, board: Board, birth: Birth
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._logs = logs
+        self._board = board
+        self._birth = birth
+
+    async def submit(self, inbound: Inbound) -> Submitted:
+        """Store *inbound* and start, queue or steer its run; returns after the commit.
+
+        Raises:
+            NotFound: There is no such session, message or file.
+            Conflict: Busy under `reject`, nothing to steer, or the queue is full.
+            BadRequest: There is nothing to run.
+            StoreUnavailable: Nothing was kept.
+        """
+        try:
+            return await self._submit(inbound)
+        except Duplicate:
+            # The same message came twice at once, and the other one was first.
+            async with self._store.read() as db:
+                known = await _known(db, inbound.keys)
+            if known is None:
+                raise
+            return known
+
+    async def _submit(self, inbound: Inbound) -> Submitted:
+        begun: Begun | None = None
+        async with self._store.write() as db:
+            known = await _known(db, inbound.keys)
+            if known is not None:
+                return known
+            session = await self._session_of(db, inbound)
+            run = await _run_of(db, session, inbound)
+            active = await running(db, session.id)
+            waiting = await queued(db, session.id)
+            is_busy = active is not None or (bool(waiting) and not session.queue_paused)
+            if is_busy:
+                answer = await _wait(db, run, inbound, active, waiting)
+                waiting.append(run)
+            else:
+                placed = await insert_run(db, run, front=True)
+                begun = await begin_run(db, session, placed, self._runs.lease(), datetime.now(UTC))
+                answer = Submitted(session.id, run.id, "started")
+            await insert_inbound(
+                db,
+                inbound.keys,
+                session.id,
+                run.id,
+                answer.state,
+                answer.position,
+                datetime.now(UTC),
+            )
+        if begun is not None:
+            self._runs.launch(begun)
+        else:
+            self._show_queue(session, waiting)
+            if answer.state == "steered":
+                self._runs.steer(session.id)
+        return answer
+
+    async def cancel(self, session_id: str, run_id: str | None, by: str) -> bool:
+        """Ask the session's run to stop; False if there is none (or another than *run_id*)."""
+        return await self._runs.cancel(session_id, run_id)
+
+    async def remove_queued(self, session_id: str, item_id: str) -> None:
+        """Take a message out of the queue; `NotFound` if it has started or never was there."""
+        async with self._store.write() as db:
+            session, _ = await _queued_run(db, session_id, item_id)
+            await delete_queued(db, item_id)
+            waiting = await queued(db, session_id)
+        self._show_queue(session, waiting)
+
+    async def update_queued(self, session_id: str, item_id: str, text: str) -> None:
+        """Change the words of a queued message; `NotFound` as `remove_queued`."""
+        async with self._store.write() as db:
+            session, _ = await _queued_run(db, session_id, item_id)
+            await update_queued_text(db, item_id, clean_text(text))
+            waiting = await queued(db, session_id)
+        self._show_queue(session, waiting)
+
+    async def resume_queue(self, session_id: str) -> None:
+        """Let a queue go on that a stop, a failure or a restart held."""
+        async with self._store.write() as db:
+            session = await load_session(db, session_id)
+            await set_queue_paused(db, session_id, False)
+            waiting = await queued(db, session_id)
+        items = queue_items(waiting, paused=False)
+        self._board.patch(session_id, session.owner, queue_patch(items))
+        await self._runs.advance(session_id)
+
+    async def state_of(self, session_id: str) -> SessionState:
+        """What the session looks like now; `NotFound` if there is none."""
+        async with self._store.read() as db:
+            return await load_state(db, await load_session(db, session_id))
+
+    async def create_session(
+        self,
+        owner: str,
+        *,
+        kind: str = "main",
+        origin: str = "web",
+        title: str | None = None,
+        model: str | None = None,
+        session_id: str | None = None,
+        external_id: str | None = None,
+        locale: Locale | None = None,
+        timezone: str | None = None,
+    ) -> Session:
+        """Make a session, or give back the owner's one with the same id.
+
+        Raises:
+            Conflict: The id belongs to somebody else.
+        """
+        now = datetime.now(UTC)
+        session = Session(
+            id=session_id or new_id(),
+            kind=kind,
+            title=title,
+            status="IDLE",
+            parent_session_id=None,
+            owner=owner,
+            origin=origin,
+            model=model,
+            locale=locale or self._birth.locale,
+            timezone=timezone or self._birth.timezone,
+            external_id=external_id,
+            queue_paused=False,
+            execution_error=None,
+            created_at=now,
+            updated_at=now,
+        )
+        try:
+            async with self._store.write() as db:
+                await insert_session(db, session)
+        except Duplicate:
+            return await self._existing(session)
+        self._board.changed(owner, [session.id])
+        return session
+
+    async def delete_session(self, session_id: str) -> None:
+        """Stop the session's run and delete all that belongs to it; `NotFound` if there is none."""
+        async with self._store.read() as db:
+            session = await load_session(db, session_id)
+        await self._runs.dismiss(session_id)
+        async with self._store.write() as db:
+            await delete_session(db, session_id)
+        self._logs.drop(session_id)
+        self._board.changed(session.owner, [session_id])
+
+    async def rename_session(self, session_id: str, title: str) -> None:
+        """Give the session a title of a person's choice; `NotFound` if there is none."""
+        async with self._store.write() as db:
+            session = await load_session(db, session_id)
+            await set_title(db, session_id, clean_text(title), datetime.now(UTC))
+        self._board.patch(session_id, session.owner, {"title": clean_text(title)})
+
+    async def set_model(self, session_id: str, model: str | None) -> None:
+        """Choose the model of later runs; `NotFound` if there is no such session."""
+        async with self._store.write() as db:
+            await set_model(db, session_id, model, datetime.now(UTC))
+
+    async def _session_of(self, db: AsyncConnection, inbound: Inbound) -> Session:
+        if inbound.session_id is None:
+            raise NotFound("there is no such session")
+        await lock_session(db, inbound.session_id)
+        return await load_session(db, inbound.session_id)
+
+    async def _existing(self, wanted: Session) -> Session:
+        async with self._store.read() as db:
+            if wanted.external_id is not None:
+                found = await find_by_external_id(db, wanted.external_id, wanted.owner)
+                if found is not None:
+                    return found
+            found = await load_session(db, wanted.id)
+        if found.owner != wanted.owner:
+            raise Conflict("bad_request", "this session id is taken")
+        return found
+
+    def _show_queue(self, session: Session, waiting: Sequence[Run]) -> None:
+        items = queue_items(waiting, paused=session.queue_paused)
+        self._board.patch(session.id, session.owner, queue_patch(items))
+
+
+async def _known(db: AsyncConnection, keys: Collection[str]) -> Submitted | None:
+    """What was answered when one of *keys* came first."""
+    event = await find_inbound(db, keys)
+    if event is None:
+        return None
+    state = event.state
+    return Submitted(event.session_id, event.run_id, state, event.position, duplicate=True)
+
+
+async def _wait(
+    db: AsyncConnection,
+    run: Run,
+    inbound: Inbound,
+    active: Run | None,
+    waiting: Sequence[Run],
+) -> Submitted:
+    """Put *run* behind the one under way, or let it join that one."""
+    if inbound.when_busy == "reject":
+        raise Conflict("busy", "the session is busy with another message", retryable=True)
+    if len(waiting) >= QUEUE_MAX:
+        raise Conflict("queue_full", f"{QUEUE_MAX} messages wait already", retryable=True)
+    if run.steer and active is None:
+        raise Conflict("steer_unavailable", "no run is under way that could be joined")
+    await insert_run(db, run)
+    if run.steer:
+        return Submitted(run.session_id, run.id, "steered")
+    return Submitted(run.session_id, run.id, "queued", len(waiting) + 1)
+
+
+async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Run:
+    """The run that *inbound* asks for, not stored yet."""
+    text = clean_text(inbound.text)
+    trigger = "message"
+    for name, message_id in (("retry", inbound.retry_of), ("edit", inbound.edit_of)):
+        if message_id is not None:
+            trigger = name
+            await user_message(db, session.id, message_id)
+    if trigger == "message" and text.strip().lower() == COMPACT_COMMAND:
+        trigger = "compact"
+    files = await _files_of(db, session, [file.file_id for file in inbound.files])
+    if trigger != "retry" and not text.strip() and not files:
+        raise BadRequest("the message is empty", "content")
+    message_id = await _message_id(db, session, inbound)
+    run_id = new_id()
+    steer = inbound.when_busy == "steer" and trigger in ("message", "compact")
+    return Run(
+        id=run_id,
+        session_id=session.id,
+        trigger=trigger,
+        status="QUEUED",
+        created_at=datetime.now(UTC),
+        input=QueuedInput(
+            message_id=message_id,
+            text=text,
+            files=files,
+            origin=inbound.origin,
+            retry_of=inbound.retry_of,
+            edit_of=inbound.edit_of,
+            model=inbound.model,
+        ),
+        steer=steer,
+        message_id=inbound.retry_of or message_id,
+    )
+
+
+async def _message_id(db: AsyncConnection, session: Session, inbound: Inbound) -> str:
+    """The id the user message gets: the client's own where it is free."""
+    wanted = inbound.message_id
+    if wanted is None:
+        return new_id()
+    return f"{session.id}-{wanted}" if await message_exists(db, wanted) else wanted
+
+
+async def _files_of(
+    db: AsyncConnection, session: Session, file_ids: Sequence[str]
+) -> tuple[FilePart, ...]:
+    """The files of a message, which must be the session's own or not bound to any yet."""
+    found = await files_by_id(db, file_ids)
+    parts: list[FilePart] = []
+    for file_id in file_ids:
+        file = found.get(file_id)
+        if file is None or file.owner != session.owner or file.session_id not in (None, session.id):
+            raise NotFound("there is no such file")
+        parts.append(FilePart(file.id, file.media_type, file.name, file.size_bytes))
+    return tuple(parts)
+
+
+async def _queued_run(db: AsyncConnection, session_id: str, item_id: str) -> tuple[Session, Run]:
+    session = await load_session(db, session_id)
+    run = await load_run(db, item_id)
+    if run.session_id != session_id or run.status != "QUEUED":
+        raise NotFound("there is no such queued message")
+    return session, run

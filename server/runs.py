@@ -1,0 +1,436 @@
+"""Executes runs: one at a time per session, each under a lease, each to exactly one outcome."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from channels.events import Discarded, Outcome, RunStarted
+from channels.port import RunSink
+from server.agent.context import RunContext
+from server.agent.history import History
+from server.agent.loop import AgentLoop
+from server.agent.speaker import attached_files
+from server.begin import Begun, Lease, begin_run
+from server.ending import Written, write_ending
+from server.errors import Fenced, NotFound, StoreUnavailable
+from server.log import bound
+from server.metrics import Metrics
+from server.outcome import FINISHED, Ending, ending_of, failed
+from server.session_state import (
+    RunState,
+    queue_items,
+    queue_patch,
+    run_patch,
+    status_patch,
+    usage_patch,
+)
+from server.store.engine import Store
+from server.store.finish import finish
+from server.store.ids import new_id
+from server.store.messages import last_seq, load_message
+from server.store.rows import lock_session
+from server.store.runs import (
+    Run,
+    cancels_requested,
+    claim_expired,
+    queued,
+    release_leases,
+    renew_leases,
+    request_cancel,
+    running,
+    sessions_with_queue,
+)
+from server.store.sessions import Session, load_session, set_queue_paused
+
+log = logging.getLogger(__name__)
+
+LEASE: Final = timedelta(seconds=30)
+"""How long a run stays with a process that gives no more signs of life."""
+
+BEAT_SECONDS: Final = 10.0
+"""How often leases are renewed and expired ones looked for."""
+
+GRACE_SECONDS: Final = 2.0
+"""What a stopping server gives its runs to end by themselves; then they wait for the next start."""
+
+STORE_PATIENCE_SECONDS: Final = 5.0
+"""How long an outcome waits for the store before people are told that the run failed."""
+
+OnRestart = Literal["resume", "fail"]
+
+
+class Board(Protocol):
+    """Tells watchers what a session looks like now."""
+
+    def patch(self, session_id: str, owner: str, changes: dict[str, object]) -> None:
+        """Something of the session is different now."""
+
+
+class Logs(Protocol):
+    """Where events of a session go."""
+
+    def sink(self, session_id: str) -> RunSink:
+        """The session's log, for writing."""
+
+
+class Shells(Protocol):
+    """The processes that runs started."""
+
+    async def kill_run(self, run_id: str) -> None:
+        """End what this run left running."""
+
+    async def kill_session(self, session_id: str) -> None:
+        """End what any run of this session left running."""
+
+
+@dataclass(slots=True)
+class ActiveRun:
+    """A run that this process executes."""
+
+    run: Run
+    session: Session
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    context: RunContext | None = None
+    steered: bool = False
+    """Somebody wants to join; kept here until there is a context."""
+    is_first: bool = False
+    is_ending: bool = False
+    """Executed; only its outcome is still to be written."""
+    started_at: float = field(default_factory=time.monotonic)
+    task: asyncio.Task[None] | None = None
+
+
+class Runs:
+    """The runs of this process."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        history: History,
+        loop: AgentLoop,
+        logs: Logs,
+        board: Board,
+        shells: Shells,
+        metrics: Metrics,
+        told: Callable[[], None],
+        first_finished: Callable[[Session], None],
+        on_restart: OnRestart,
+        is_alone: bool,
+    ) -> None:
+        """See `open_runs`, which makes and ends one."""
+        self._store = store
+        self._history = history
+        self._loop = loop
+        self._logs = logs
+        self._board = board
+        self._shells = shells
+        self._metrics = metrics
+        self._told = told
+        self._first_finished = first_finished
+        self._on_restart = on_restart
+        self._is_alone = is_alone
+        self._owner = new_id()
+        self._active: dict[str, ActiveRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    def lease(self) -> Lease:
+        """What a run that begins now is held by."""
+        return Lease(self._owner, datetime.now(UTC) + LEASE)
+
+    def launch(self, begun: Begun) -> None:
+        """Execute a run that a transaction has just begun; the transaction is committed."""
+        active = ActiveRun(begun.run, begun.session, is_first=begun.is_first)
+        if begun.run.cancel_requested:
+            active.cancelled.set()
+        sink = self._logs.sink(begun.session.id)
+        sink.emit(
+            RunStarted(
+                run_id=begun.run.id,
+                message_id=begun.message.id if begun.message is not None else None,
+                text=begun.message.text if begun.message is not None else "",
+                files=attached_files(begun.message),
+                history_seq=begun.history_seq,
+                attempt=begun.run.attempt,
+            )
+        )
+        if begun.withdrawn:
+            call_ids = [call.id for message in begun.withdrawn for call in message.tool_calls]
+            sink.emit(Discarded([message.id for message in begun.withdrawn], call_ids))
+        self._show_running(active)
+        self._active[begun.session.id] = active
+        active.task = asyncio.create_task(self._execute(active), name=f"run-{begun.run.id}")
+        self._tasks.add(active.task)
+        active.task.add_done_callback(self._tasks.discard)
+
+    def steer(self, session_id: str) -> None:
+        """Tell the session's run that somebody wants to join."""
+        active = self._active.get(session_id)
+        if active is not None:
+            active.steered = True
+            if active.context is not None:
+                active.context.has_steered = True
+
+    async def cancel(self, session_id: str, run_id: str | None) -> bool:
+        """Stop the session's run; False if there is none, or it is another than *run_id*.
+
+        A run of this process is stopped before the store is asked, so that a store that is slow
+        or gone delays no stop.
+        """
+        active = self._active.get(session_id)
+        is_mine = active is not None and run_id in (None, active.run.id) and not active.is_ending
+        if active is not None and is_mine:
+            self._stop(active.run.id)
+        try:
+            async with self._store.write() as db:
+                run = await running(db, session_id)
+                if run is None or run_id not in (None, run.id):
+                    return is_mine
+                await request_cancel(db, run.id)
+        except StoreUnavailable:
+            if not is_mine:
+                raise
+        return True
+
+    def _stop(self, run_id: str) -> None:
+        for active in self._active.values():
+            if active.run.id == run_id and not active.cancelled.is_set():
+                active.cancelled.set()
+                self._show_running(active)
+
+    async def dismiss(self, session_id: str) -> None:
+        """Stop the session's run, wait for its end, and end what its tools left running."""
+        await self.cancel(session_id, None)
+        active = self._active.get(session_id)
+        if active is not None and active.task is not None:
+            await asyncio.wait({active.task})
+        await self._shells.kill_session(session_id)
+
+    async def advance(self, session_id: str) -> None:
+        """Begin the next run of the session's queue, if it may go on."""
+        if self._is_closing:
+            return
+        now = datetime.now(UTC)
+        async with self._store.write() as db:
+            await lock_session(db, session_id)
+            session = await load_session(db, session_id)
+            if session.queue_paused or await running(db, session_id) is not None:
+                return
+            waiting = await queued(db, session_id)
+            if not waiting:
+                return
+            begun = await begin_run(db, session, waiting[0], self.lease(), now)
+        if begun is not None:
+            items = queue_items(waiting[1:], paused=False)
+            self._board.patch(session_id, session.owner, queue_patch(items))
+            self.launch(begun)
+
+    async def recover(self) -> None:
+        """Take over the runs of processes that are gone."""
+        async with self._store.write() as db:
+            now = datetime.now(UTC)
+            claimed = await claim_expired(
+                db, self._owner, now + LEASE, now, any_owner=self._is_alone
+            )
+            recovered = [await _recovered(db, run) for run in claimed]
+        for begun in recovered:
+            log.warning(
+                "[run] recovered session=%s run=%s attempt=%d",
+                begun.session.id,
+                begun.run.id,
+                begun.run.attempt,
+            )
+            self.launch(begun)
+
+    async def hold_queues(self) -> None:
+        """After a restart nothing queued starts by itself, except in chats, where nobody looks.
+
+        Where other processes may be alive, their queues are left alone.
+        """
+        if not self._is_alone:
+            return
+        async with self._store.write() as db:
+            waiting = await sessions_with_queue(db)
+            sessions = [await load_session(db, session_id) for session_id in waiting]
+            for session in sessions:
+                if session.kind != "chat":
+                    await set_queue_paused(db, session.id, True)
+        for session in sessions:
+            if session.kind == "chat":
+                await self.advance(session.id)
+
+    async def beat(self) -> None:
+        """Renew leases, let go of runs that are no longer ours, and hear of stops from afar."""
+        mine = {active.run.id: active for active in self._active.values()}
+        async with self._store.write() as db:
+            kept = await renew_leases(db, self._owner, list(mine), datetime.now(UTC) + LEASE)
+            stopped = await cancels_requested(db, self._owner)
+        for run_id in stopped:
+            self._stop(run_id)
+        for run_id in mine.keys() - kept:
+            active = self._active.get(mine[run_id].session.id)
+            if active is mine[run_id] and active.task is not None and not active.is_ending:
+                log.warning("[run] lease lost run=%s", run_id)
+                active.task.cancel()
+
+    async def close(self) -> None:
+        """Give running runs a moment, then leave the rest to whoever starts next."""
+        self._is_closing = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        try:
+            async with self._store.write() as db:
+                await release_leases(db, self._owner)
+        except StoreUnavailable:
+            log.warning("[run] leases could not be given back; they end by themselves")
+
+    async def _execute(self, active: ActiveRun) -> None:
+        with bound(session=active.session.id, run=active.run.id):
+            try:
+                ending = await self._run(active)
+                active.is_ending = True
+                is_told = ending is not None and await self._end(active, ending)
+            finally:
+                if self._active.get(active.session.id) is active:
+                    del self._active[active.session.id]
+            if is_told and ending is not None:
+                await self._advance_after(active, ending)
+
+    async def _run(self, active: ActiveRun) -> Ending | None:
+        """Execute the run; None if it belongs to another process now."""
+        locale = active.session.locale
+        sink = self._logs.sink(active.session.id)
+        try:
+            context = await self._history.open(active.run, active.session, active.cancelled)
+            context.has_steered = active.steered
+            active.context = context
+            if active.run.attempt > 1 and self._on_restart == "fail":
+                await self._loop.abandon(context, sink)
+                return failed("server_restart", locale)
+            if active.run.trigger == "compact":
+                await self._loop.compact(context, sink)
+            else:
+                await self._loop.execute(context, sink)
+        except Fenced:
+            log.warning("[run] fenced session=%s run=%s", active.session.id, active.run.id)
+            return None
+        except Exception as error:
+            ending = ending_of(error, locale)
+            if ending.code == "internal":
+                log.exception("[run] failed session=%s run=%s", active.session.id, active.run.id)
+            return ending
+        finally:
+            if active.cancelled.is_set():
+                await self._shells.kill_run(active.run.id)
+        return FINISHED
+
+    async def _end(self, active: ActiveRun, ending: Ending) -> bool:
+        """Write the outcome, then tell it; False if another process has the run now.
+
+        While the store does not answer, watchers are told of the failure after a while, and the
+        outcome is written as soon as it can be.
+        """
+        outcome = ending.outcome(active.run.id, active.context, self._loop.model_name)
+        sink = self._logs.sink(active.session.id)
+        tried = time.monotonic()
+        is_shown = False
+        pause = 0.2
+        while True:
+            try:
+                written = await finish(write_ending(self._store, active.run, outcome))
+                break
+            except Fenced:
+                return False
+            except StoreUnavailable as error:
+                if not is_shown and time.monotonic() - tried > STORE_PATIENCE_SECONDS:
+                    outcome = ending_of(error, active.session.locale).outcome(
+                        active.run.id, active.context, self._loop.model_name
+                    )
+                    is_shown = True
+                    sink.emit(outcome)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+        if not is_shown:
+            sink.emit(outcome)
+        self._show_end(active, outcome, written)
+        self._told()
+        return True
+
+    def _show_running(self, active: ActiveRun) -> None:
+        rounds = active.context.rounds if active.context is not None else active.run.rounds
+        run = RunState(active.run.id, active.cancelled.is_set(), rounds)
+        changes = status_patch("RUNNING", None) | run_patch(run)
+        changes["title"] = active.session.title
+        self._board.patch(active.session.id, active.session.owner, changes)
+
+    def _show_end(self, active: ActiveRun, outcome: Outcome, written: Written) -> None:
+        session = written.session
+        changes = status_patch(session.status, written.error)
+        changes |= run_patch(None) | queue_patch(written.queue) | usage_patch(written.usage)
+        self._board.patch(session.id, session.owner, changes)
+        self._metrics.run_ended(outcome.status, outcome.code, outcome.rounds)
+        log.info(
+            "[run] ended session=%s run=%s outcome=%s code=%s rounds=%d prompt_tokens=%d "
+            "cached_tokens=%d completion_tokens=%d seconds=%.1f",
+            session.id,
+            outcome.run_id,
+            outcome.status,
+            outcome.code,
+            outcome.rounds,
+            outcome.prompt_tokens,
+            outcome.cached_tokens,
+            outcome.completion_tokens,
+            time.monotonic() - active.started_at,
+        )
+
+    async def _advance_after(self, active: ActiveRun, ending: Ending) -> None:
+        try:
+            await self.advance(active.session.id)
+        except (NotFound, StoreUnavailable):
+            log.warning("[run] queue stands still session=%s", active.session.id)
+        if active.is_first and ending.status == "finished":
+            self._first_finished(active.session)
+
+
+async def _recovered(db: AsyncConnection, run: Run) -> Begun:
+    session = await load_session(db, run.session_id)
+    message = None
+    if run.message_id is not None and run.trigger != "compact":
+        _, message = await load_message(db, run.message_id)
+    return Begun(run, session, await last_seq(db, session.id), message)
+
+
+@asynccontextmanager
+async def open_runs(runs: Runs) -> AsyncIterator[Runs]:
+    """Recover what a dead process left, then keep the leases until closed."""
+    await runs.hold_queues()
+    await runs.recover()
+    beats = asyncio.create_task(_beat_forever(runs), name="run-leases")
+    try:
+        yield runs
+    finally:
+        beats.cancel()
+        await asyncio.wait({beats})
+        await runs.close()
+
+
+async def _beat_forever(runs: Runs) -> None:
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        try:
+            await runs.beat()
+            await runs.recover()
+        except StoreUnavailable:
+            log.warning("[run] leases could not be renewed; trying again")

@@ -1,0 +1,205 @@
+"""What a restart finds and goes on with: the same requests, the same streak, no call twice."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from server.message import Message
+from server.store.engine import open_store
+from server.store.messages import append_messages
+from server.store.runs import running
+from tests.fakes.llm import NEVER, Quirks, Recorded, call, forever, reply, serve_gateway
+from tests.house import House, assert_prefixes, is_title, notices_in, open_house, settings_for
+from tests.waiting import until
+
+SEARCH = reply(calls=[call("grep_search", {"pattern": "群名", "path": "."})])
+HANG = reply("…", quirks=Quirks(before_headers=NEVER))
+
+
+async def test_streak_goes_on_after_a_restart(tmp_path: Path, database_url: str) -> None:
+    script = [*[SEARCH] * 12, HANG, *[SEARCH] * 3]
+    async with serve_gateway(script, title=is_title) as gateway:
+        settings = settings_for(tmp_path, database_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "go")
+            await gateway.wait_for_requests(13)
+        async with open_house(settings) as house:
+            events = await house.ended(session)
+            assert events[-1]["code"] == "no_progress_loop"
+            [run] = await house.runs(session)
+            assert run.attempt == 2
+            assert run.rounds == 15
+        requests = gateway.requests
+        assert requests[12].body == requests[13].body
+        assert_prefixes(requests)
+        assert [len(notices_in(r)) for r in requests] == [0] * 5 + [1] * 5 + [2] * 6
+
+
+async def test_next_turn_after_a_restart_extends_the_last_request(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    script = [*[SEARCH] * 6, reply("nothing found"), reply("again nothing")]
+    async with serve_gateway(script, title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.ask(session, "go")
+        async with open_house(settings) as house:
+            await house.ask(session, "and now?")
+        assert_prefixes(gateway.requests)
+        assert len(notices_in(gateway.requests[-1])) == 1
+
+
+async def test_reply_that_was_stored_whole_ends_the_run_without_another_call(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    async with serve_gateway([HANG], title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "go")
+            await gateway.wait_for_requests(1)
+            answer = await _stored_answer(house, session.id)
+        async with open_house(settings) as house:
+            events = await house.ended(session)
+            assert events[-1]["type"] == "RUN_FINISHED"
+            assert (await house.messages(session))[-1].text == answer
+
+
+async def _stored_answer(house: House, session_id: str) -> str:
+    """Store an answer as a process does that dies before it writes the outcome."""
+    async with house.state["store"].write() as db:
+        run = await running(db, session_id)
+        assert run is not None
+        answer = Message("answer-1", "assistant", "all done", datetime.now(UTC), run_id=run.id)
+        await append_messages(db, session_id, [answer])
+    return answer.text
+
+
+async def test_tail_at_fifteen_ends_the_run_without_another_call(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    async with serve_gateway(forever(SEARCH), title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.ask(session, "go")
+        await _forget_the_outcome(sqlite_url)
+        async with open_house(settings) as house:
+            events = await house.ended(session)
+            assert events[-1]["code"] == "no_progress_loop"
+            assert "(grep_search)" in events[-1]["message"]
+        assert len(gateway.requests) == 15
+
+
+async def _forget_the_outcome(url: str) -> None:
+    """Leave the run as it stood when its last round had just been closed."""
+    async with open_store(url) as store, store.write() as db:
+        await db.execute(
+            sa.text(
+                "UPDATE run SET status='RUNNING', outcome_code=NULL, lease_owner='gone', "
+                "lease_until='1970-01-01 00:00:00'"
+            )
+        )
+        await db.execute(sa.text("UPDATE session SET status='RUNNING'"))
+
+
+async def test_open_round_runs_reads_again_and_no_write(tmp_path: Path, sqlite_url: str) -> None:
+    calls = [
+        call("list_dir", {"path": "."}),
+        call("shell", {"action": "run", "command": "echo once >> log; sleep 60"}),
+    ]
+    async with serve_gateway([reply(calls=calls), reply("done")], title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "go")
+            await _until_written(house.workspace / "log")
+        async with open_house(settings) as house:
+            events = await house.ended(session)
+            assert events[-1]["type"] == "RUN_FINISHED"
+            assert (house.workspace / "log").read_text() == "once\n"
+            [listing, shell] = [m for m in await house.messages(session) if m.role == "tool"]
+        assert "log" in listing.text
+        assert json.loads(shell.text) == {
+            "error": "interrupted",
+            "message": "outcome unknown, verify before repeating",
+        }
+        assert shell.evidence is not None
+        assert shell.evidence.harness
+        assert _results(gateway.requests[-1]) == [listing.text, shell.text]
+
+
+def _results(request: Recorded) -> list[str]:
+    return [message["content"] for message in request.messages if message["role"] == "tool"]
+
+
+async def _until_written(path: Path) -> None:
+    async def is_there() -> bool:
+        return await asyncio.to_thread(path.exists)
+
+    await until(is_there)
+
+
+async def test_failing_on_restart_tells_so_once(tmp_path: Path, database_url: str) -> None:
+    async with serve_gateway([SEARCH, HANG], title=is_title) as gateway:
+        settings = settings_for(tmp_path, database_url, gateway.url, HEADWAY_ON_RESTART="fail")
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "go")
+            await gateway.wait_for_requests(2)
+        async with open_house(settings) as house:
+            events = await house.ended(session)
+            assert events[-1]["code"] == "server_restart"
+            stored = await house.settled(session)
+            assert stored.status == "FAILED"
+            assert stored.execution_error is not None
+            assert stored.execution_error.code == "server_restart"
+        async with open_house(settings) as house:
+            assert house.events(session) == []
+            assert (await house.session(session)).status == "FAILED"
+
+
+async def test_retry_after_an_abort_begins_without_a_streak(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    script = [*[SEARCH] * 15, *[SEARCH] * 4, reply("done")]
+    async with (
+        serve_gateway(script, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.ask(session, "go", message_id="m1")
+        events = await house.ask(session, "", key="retry", retry_of="m1")
+        assert events[-1]["type"] == "RUN_FINISHED"
+        assert not any(notices_in(request) for request in gateway.requests[15:])
+        assert gateway.requests[15].body == gateway.requests[0].body
+        history = await house.messages(session)
+        assert [m.role for m in history].count("assistant") == 5
+        assert (await house.session(session)).execution_error is None
+
+
+async def test_rewritten_results_change_no_verdict(tmp_path: Path, sqlite_url: str) -> None:
+    script = [*[SEARCH] * 12, HANG, *[SEARCH] * 3]
+    async with serve_gateway(script, title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "go")
+            await gateway.wait_for_requests(13)
+        await _rewrite_results(sqlite_url)
+        async with open_house(settings) as house:
+            events = await house.ended(session)
+            assert events[-1]["code"] == "no_progress_loop"
+        assert len(gateway.requests) == 16
+
+
+async def _rewrite_results(url: str) -> None:
+    async with open_store(url) as store, store.write() as db:
+        await db.execute(
+            sa.text("UPDATE message SET content='[old result] ' || seq WHERE role='tool'")
+        )
