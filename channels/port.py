@@ -6,6 +6,9 @@ from typing import Literal, Protocol
 
 from channels.events import RunEvent
 
+QUEUE_MAX = 20
+"""Messages that may wait in one session; more would hardly still be meant when their turn comes."""
+
 WhenBusy = Literal["queue", "steer", "reject"]
 SubmittedState = Literal["started", "queued", "steered"]
 

@@ -41,6 +41,9 @@ class EventBus(Protocol):
     def drop(self, session_id: str) -> None:
         """The session was deleted."""
 
+    def kept(self) -> int:
+        """How many entries this process keeps."""
+
 
 class LocalBus:
     """The logs of one process."""
@@ -61,6 +64,10 @@ class LocalBus:
     def drop(self, session_id: str) -> None:
         """The session was deleted."""
         self._rings.pop(session_id, None)
+
+    def kept(self) -> int:
+        """How many entries all logs keep."""
+        return sum(ring.kept for ring in self._rings.values())
 
     def _sweep(self) -> None:
         """Empty the logs of sessions that rest. The rings stay, for a number is given once."""
@@ -86,6 +93,10 @@ class EventLogs:
     def of(self, session_id: str) -> EventRing:
         """The session's log, for readers."""
         return self._bus.of(session_id)
+
+    def kept(self) -> int:
+        """How many entries this process keeps."""
+        return self._bus.kept()
 
     def sink(self, session_id: str) -> RunSink:
         """Where the session's runs put their events.

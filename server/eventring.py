@@ -112,6 +112,11 @@ class EventRing:
         return self._entries[0].first if self._entries else self.head + 1
 
     @property
+    def kept(self) -> int:
+        """How many entries it keeps; pieces of one text share one."""
+        return len(self._entries)
+
+    @property
     def used_at(self) -> float:
         """When the last event came, by the clock; negative infinity without one."""
         return self._entries[-1].at if self._entries else float("-inf")

@@ -13,6 +13,8 @@ from server.errors import SettingsError
 MAX_FRAME_BYTES = 1024 * 1024
 """Of one frame from a client; files go by HTTP."""
 PING_SECONDS = 20.0
+FAREWELL_SECONDS = 0.2
+"""For clients to hear why their connection is about to end."""
 GRACE_SECONDS = 15
 """What open connections get to end by themselves before they are cut."""
 SEND_BUFFER_BYTES = 256 * 1024
@@ -100,6 +102,8 @@ class Server(uvicorn.Server):
         """End the connections, then the application."""
         if self._on_closing is not None:
             self._on_closing()
+            # uvicorn closes every socket at once, before what was just said could leave.
+            await asyncio.sleep(FAREWELL_SECONDS)
         await super().shutdown(sockets)
 
 

@@ -1,0 +1,229 @@
+"""The objects in frames and REST answers: a session, a message, and what they consist of.
+
+`*_object` functions make them from the application's values.
+"""
+
+from datetime import UTC, datetime
+from typing import Literal, cast
+
+from msgspec import UNSET, Struct, UnsetType
+
+from server.agui import file_url
+from server.message import FilePart, Message, TextPart, Usage
+from server.session_state import QueueItem, RunState, SessionState
+from server.store.sessions import ExecutionError
+
+SessionStatus = Literal["IDLE", "QUEUED", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
+
+
+class Wire(Struct, frozen=True, rename="camel"):
+    """Base of what is always sent whole."""
+
+
+class Sparse(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of what leaves out the fields that say nothing."""
+
+
+class UsageObject(Wire, frozen=True):
+    """Tokens, added up."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+class ErrorObject(Wire, frozen=True):
+    """Why a session's last run failed."""
+
+    code: str
+    message: str
+    retryable: bool
+    run_id: str
+    at: datetime
+
+
+class RunObject(Wire, frozen=True):
+    """The run that a session has now."""
+
+    id: str
+    cancelling: bool
+    rounds: int
+
+
+class QueueObject(Wire, frozen=True):
+    """A message that waits."""
+
+    item_id: str
+    text: str
+    position: int
+    paused: bool
+    steer: bool
+
+
+class SessionObject(Wire, frozen=True):
+    """A session, in REST and as the answer to `session.create`."""
+
+    id: str
+    kind: str
+    title: str | None
+    status: SessionStatus
+    execution_error: ErrorObject | None
+    parent: str | None
+    run: RunObject | None
+    usage: UsageObject
+    owner: str
+    origin: str
+    model: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class TextObject(Wire, frozen=True, tag="text"):
+    """A piece of text in a message."""
+
+    text: str
+
+
+class FileObject(Wire, frozen=True, tag="file"):
+    """A file that goes with a message."""
+
+    file_id: str
+    name: str
+    media_type: str
+    size_bytes: int
+    url: str
+
+
+class FunctionObject(Wire, frozen=True):
+    """What a call asked for."""
+
+    name: str
+    arguments: str
+    """As the model wrote them; it may not be JSON."""
+
+
+class CallObject(Wire, frozen=True):
+    """One call of an assistant message, in AG-UI's shape."""
+
+    id: str
+    function: FunctionObject
+    type: Literal["function"] = "function"
+
+
+class PictureObject(Wire, frozen=True):
+    """The picture that came with a tool's result."""
+
+    file_id: str
+    media_type: str
+    url: str
+
+
+class MessageObject(Sparse, frozen=True):
+    """A stored message: AG-UI's shape, and beside it what a page shows."""
+
+    id: str
+    seq: int
+    role: Literal["user", "assistant", "tool"]
+    content: str | list[TextObject | FileObject]
+    created_at: datetime
+    run_id: str | UnsetType = UNSET
+    tool_calls: list[CallObject] | UnsetType = UNSET
+    tool_call_id: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    picture: PictureObject | UnsetType = UNSET
+    usage: UsageObject | UnsetType = UNSET
+    is_error: bool = False
+    synthetic: bool = False
+    """No person wrote it: a summary, a note of the harness."""
+    summary: bool = False
+    """It stands for the messages before it."""
+    duration_ms: int = 0
+
+
+def usage_object(usage: Usage) -> UsageObject:
+    """*usage* as clients see it."""
+    return UsageObject(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+
+
+def error_object(error: ExecutionError) -> ErrorObject:
+    """*error* as clients see it."""
+    at = error.at.astimezone(UTC)
+    return ErrorObject(error.code, error.message, error.retryable, error.run_id, at)
+
+
+def run_object(run: RunState) -> RunObject:
+    """*run* as clients see it."""
+    return RunObject(run.id, run.cancelling, run.rounds)
+
+
+def queue_object(item: QueueItem) -> QueueObject:
+    """*item* as clients see it."""
+    return QueueObject(item.item_id, item.text, item.position, item.paused, item.steer)
+
+
+def session_object(state: SessionState) -> SessionObject:
+    """*state* as clients see it."""
+    session = state.session
+    error = session.execution_error
+    return SessionObject(
+        id=session.id,
+        kind=session.kind,
+        title=session.title,
+        status=status_of(session.status),
+        execution_error=None if error is None else error_object(error),
+        parent=session.parent_session_id,
+        run=None if state.run is None else run_object(state.run),
+        usage=usage_object(state.usage),
+        owner=session.owner,
+        origin=session.origin,
+        model=session.model,
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+    )
+
+
+def status_of(status: str) -> SessionStatus:
+    """*status*, which the store keeps as text, as one of the known ones."""
+    return cast(SessionStatus, status)  # the application writes no others
+
+
+def message_object(message: Message) -> MessageObject:
+    """*message* as clients see it."""
+    picture, evidence, usage = message.picture, message.evidence, message.usage
+    return MessageObject(
+        id=message.id,
+        seq=message.seq,
+        role=message.role,
+        content=_content_object(message),
+        created_at=message.created_at,
+        run_id=message.run_id or UNSET,
+        tool_calls=[
+            CallObject(call.id, FunctionObject(call.name, call.arguments))
+            for call in message.tool_calls
+        ]
+        or UNSET,
+        tool_call_id=message.tool_call_id or UNSET,
+        reasoning=message.reasoning or UNSET,
+        picture=UNSET
+        if picture is None
+        else PictureObject(picture.file_id, picture.media_type, file_url(picture.file_id)),
+        usage=UNSET if usage is None else usage_object(usage),
+        is_error=message.is_error,
+        synthetic=message.synthetic,
+        summary=message.summary_of is not None,
+        duration_ms=message.model_ms if evidence is None else evidence.elapsed_ms,
+    )
+
+
+def _content_object(message: Message) -> str | list[TextObject | FileObject]:
+    if isinstance(message.content, str):
+        return message.content
+    return [_part_object(part) for part in message.content]
+
+
+def _part_object(part: TextPart | FilePart) -> TextObject | FileObject:
+    if isinstance(part, TextPart):
+        return TextObject(part.text)
+    return FileObject(
+        part.file_id, part.name, part.media_type, part.size_bytes, file_url(part.file_id)
+    )

@@ -1,0 +1,57 @@
+// Drives the real AG-UI client and prints, as JSON, what it made of a server or of given events.
+//
+//   node run.mjs '{"url": …, "headers": …, "threadId": …, "turns": [{"id", "text", …}]}'
+//   node run.mjs '{"events": [ …AG-UI events… ]}'
+
+import { AbstractAgent, HttpAgent } from "@ag-ui/client";
+import { from } from "rxjs";
+
+const warnings = [];
+console.warn = (...words) => warnings.push(words.map(String).join(" "));
+console.error = (...words) => warnings.push(words.map(String).join(" "));
+console.debug = () => {};
+
+class Replay extends AbstractAgent {
+  constructor(events) {
+    super();
+    this.events = events;
+  }
+
+  run() {
+    return from(this.events);
+  }
+}
+
+async function take(agent, params, abortAfter) {
+  const types = [];
+  let runError = null;
+  let failure = null;
+  try {
+    await agent.runAgent(params, {
+      onEvent: ({ event }) => {
+        types.push(event.type);
+        if (event.type === abortAfter) agent.abortRun();
+      },
+      onRunErrorEvent: ({ event }) => {
+        runError = { message: event.message, code: event.code ?? null };
+      },
+    });
+  } catch (error) {
+    failure = { message: String(error?.message ?? error), status: error?.status ?? null, payload: error?.payload ?? null };
+  }
+  return { types, runError, failure, messages: structuredClone(agent.messages) };
+}
+
+async function converse({ url, headers, threadId, turns }) {
+  const agent = new HttpAgent({ url, headers, threadId });
+  const results = [];
+  for (const { id, text, runId, forwardedProps, abortAfter } of turns) {
+    if (text !== undefined) agent.addMessage({ id, role: "user", content: text });
+    results.push(await take(agent, { runId, forwardedProps }, abortAfter));
+  }
+  return results;
+}
+
+const asked = JSON.parse(process.argv[2]);
+const turns = asked.events ? [await take(new Replay(asked.events), {})] : await converse(asked);
+process.stdout.write(JSON.stringify({ turns, warnings }) + "\n");
