@@ -1,0 +1,217 @@
+"""The one place where objects are built and joined."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from starlette.applications import Starlette
+
+from guard import RULES
+from server.agent.calls import CallRunner
+from server.agent.compaction import CompactionSettings, Compactor
+from server.agent.history import History
+from server.agent.journal import Journal
+from server.agent.loop import AgentLoop
+from server.agui_http import routes as agui_routes
+from server.auth import OriginPolicy, Users
+from server.board import Board
+from server.eventlog import EventLogs
+from server.http import middleware, routes
+from server.inbox import Birth, SessionInbox
+from server.llm.builtin import BuiltinModel
+from server.llm.openai import ModelSettings, open_model
+from server.llm.port import Model
+from server.metrics import Metrics
+from server.outbox import Outbox, open_outbox
+from server.probe import open_probe
+from server.rest import ERROR_HANDLERS
+from server.runs import Runs, open_runs
+from server.settings import Settings
+from server.state import State
+from server.store.blobs import Blobs
+from server.store.engine import Store, open_store
+from server.store.lock import hold_lock
+from server.titles import Titles, open_titles
+from server.tools.base import Registry, Tool
+from server.tools.files import EditFile, ListDir, ReadFile, WriteFile
+from server.tools.image import ViewImage
+from server.tools.search import GrepSearch, find_ripgrep
+from server.tools.shell import Shells, ShellTool, child_environment
+from server.websurface import WebSurface
+from server.ws.endpoint import Sockets
+
+WEB_SURFACES: Final = ("web", "agui")
+"""Origins whose people watch the event log; their outbox only refreshes lists."""
+
+
+def create_app(settings: Settings, environment: Mapping[str, str]) -> Starlette:
+    """The application.
+
+    Args:
+        environment: Of this process; what child processes inherit is chosen from it.
+
+    `app.state.closing` is for whoever runs the server to set when it begins to end.
+    """
+    closing = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[State]:
+        async with open_state(settings, environment, closing) as state:
+            yield state
+
+    app = Starlette(
+        routes=[*Sockets().routes(), *agui_routes(), *routes()],
+        middleware=middleware(settings),
+        exception_handlers=ERROR_HANDLERS,
+        lifespan=lifespan,
+    )
+    app.state.closing = closing
+    return app
+
+
+@asynccontextmanager
+async def open_state(
+    settings: Settings, environment: Mapping[str, str], closing: asyncio.Event
+) -> AsyncIterator[State]:
+    """The opened application without its HTTP side."""
+    async with AsyncExitStack() as opened:
+        yield await _open(opened, settings, environment, closing)
+
+
+async def _open(
+    opened: AsyncExitStack,
+    settings: Settings,
+    environment: Mapping[str, str],
+    closing: asyncio.Event,
+) -> State:
+    """Open everything, the store first, so that it is closed last."""
+    store = await opened.enter_async_context(open_store(settings.database_url.get_secret_value()))
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    is_alone = store.dialect == "sqlite"
+    if is_alone:
+        opened.enter_context(hold_lock(settings.data_dir))
+    settings.workspace.mkdir(parents=True, exist_ok=True)
+    blobs = Blobs(settings.data_dir / "files")
+    metrics, board, logs = Metrics(), Board(), EventLogs()
+    metrics.watch_event_log(logs.kept)
+    model = await _open_model(opened, settings)
+    shells = await opened.enter_async_context(Shells(child_environment(environment)))
+    titles = await opened.enter_async_context(open_titles(Titles(store, model, board)))
+    surface = WebSurface(board, store)
+    outbox = Outbox(store, dict.fromkeys(WEB_SURFACES, surface), metrics)
+    history = History(store, blobs, RULES, settings.workspace.resolve())
+    runs = await opened.enter_async_context(
+        open_runs(
+            Runs(
+                store=store,
+                history=history,
+                loop=_loop(settings, model, history, Journal(store, metrics), store, blobs, shells),
+                logs=logs,
+                board=board,
+                shells=shells,
+                metrics=metrics,
+                told=outbox.wake,
+                first_finished=titles.ask,
+                on_restart=settings.on_restart,
+                is_alone=is_alone,
+            )
+        )
+    )
+    await opened.enter_async_context(open_outbox(outbox))
+    await opened.enter_async_context(_farewell(closing, board))
+    birth = Birth(settings.locale, settings.timezone)
+    return State(
+        settings=settings,
+        store=store,
+        blobs=blobs,
+        inbox=SessionInbox(store=store, runs=runs, logs=logs, board=board, birth=birth),
+        logs=logs,
+        board=board,
+        users=Users.from_settings(settings),
+        origins=OriginPolicy.from_settings(settings),
+        model=model,
+        probe=await opened.enter_async_context(open_probe(model)),
+        metrics=metrics,
+        started_at=time.monotonic(),
+        closing=closing,
+    )
+
+
+@asynccontextmanager
+async def _farewell(closing: asyncio.Event, board: Board) -> AsyncIterator[None]:
+    """Tell every client when the server begins to end; connections are ended before this is."""
+
+    async def wait() -> None:
+        await closing.wait()
+        board.close()
+
+    task = asyncio.create_task(wait(), name="farewell")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _open_model(opened: AsyncExitStack, settings: Settings) -> Model:
+    chosen = settings.model
+    if chosen.base_url is None:
+        return BuiltinModel()
+    key = chosen.api_key.get_secret_value() if chosen.api_key is not None else ""
+    return await opened.enter_async_context(
+        open_model(
+            ModelSettings(
+                base_url=chosen.base_url,
+                model=chosen.name,
+                api_key=key,
+                context_tokens=chosen.context_tokens,
+                locale=settings.locale,
+            )
+        )
+    )
+
+
+def _loop(
+    settings: Settings,
+    model: Model,
+    history: History,
+    journal: Journal,
+    store: Store,
+    blobs: Blobs,
+    shells: Shells,
+) -> AgentLoop:
+    registry = Registry(_tools(settings, shells))
+    compactor = Compactor(
+        model=model,
+        history=history,
+        journal=journal,
+        rules=RULES,
+        settings=CompactionSettings(
+            context_tokens=settings.model.context_tokens,
+            trigger_ratio=settings.compaction.trigger_ratio,
+            keep_rounds=settings.compaction.keep_rounds,
+        ),
+    )
+    return AgentLoop(
+        model=model,
+        registry=registry,
+        calls=CallRunner(registry, store, blobs, RULES),
+        journal=journal,
+        compactor=compactor,
+    )
+
+
+def _tools(settings: Settings, shells: Shells) -> list[Tool]:
+    tools: list[Tool] = [
+        ReadFile(),
+        WriteFile(),
+        EditFile(),
+        ListDir(),
+        ViewImage(),
+        GrepSearch(find_ripgrep()),
+    ]
+    if settings.shell.enabled:
+        tools.append(ShellTool(shells))
+    return tools

@@ -1,0 +1,66 @@
+"""Alive, ready, counted: `/healthz`, `/readyz`, `/metrics`."""
+
+import time
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from server.errors import StoreUnavailable
+from server.state import State
+
+
+async def healthz(request: Request[State]) -> Response:
+    """Alive: the event loop turns. Looks at nothing else, so it never fails with a database."""
+    seconds = round(time.monotonic() - request.state["started_at"], 1)
+    return _json({"status": "ok", "uptimeSeconds": seconds})
+
+
+async def readyz(request: Request[State]) -> Response:
+    """Ready for messages, or 503 and what is missing."""
+    state = request.state
+    checks = {"store": await _store_check(state), "model": await _model_check(state)}
+    is_closing = state["closing"].is_set()
+    is_ready = not is_closing and all(check["ok"] for check in checks.values())
+    status = "ready" if is_ready else "closing" if is_closing else "not_ready"
+    return _json({"status": status, "checks": checks}, 200 if is_ready else 503)
+
+
+async def metrics(request: Request[State]) -> Response:
+    """The counters in Prometheus' text form."""
+    return Response(
+        request.state["metrics"].render(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+    )
+
+
+async def _store_check(state: State) -> dict[str, object]:
+    try:
+        reason = await state["store"].check()
+    except StoreUnavailable as error:
+        reason = str(error)
+    return {"ok": True} if reason is None else {"ok": False, "reason": reason}
+
+
+async def _model_check(state: State) -> dict[str, object]:
+    checked = await state["probe"].ask()
+    age = round(checked.age_seconds, 1)
+    if checked.reason is None:
+        return {"ok": True, "ageSeconds": age}
+    return {"ok": False, "ageSeconds": age, "reason": checked.reason}
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(
+        msgspec.json.encode(value),
+        status,
+        headers={"Content-Type": "application/json", "Cache-Control": "no-store"},
+    )
+
+
+ROUTES = (
+    Route("/healthz", healthz),
+    Route("/readyz", readyz),
+    Route("/metrics", metrics),
+)
