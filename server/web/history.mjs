@@ -1,0 +1,63 @@
+/** Stored messages as the items the page draws. */
+
+import { readContent } from "./content.mjs";
+
+/**
+ * @param {Array<object>} messages ascending by `seq`
+ * @returns {{items: Array<object>, orphans: Array<object>}} `orphans` are tool messages whose call
+ *   stands on an older page; give them again, after that page's messages, once it is loaded
+ */
+export function toItems(messages) {
+  const items = [];
+  const orphans = [];
+  const callAt = new Map();
+  for (const message of messages) {
+    if (message.role === "user") items.push(userItem(message));
+    else if (message.role === "assistant") addAssistant(items, callAt, message);
+    else if (callAt.has(message.toolCallId)) {
+      const at = callAt.get(message.toolCallId);
+      items[at] = withResult(items[at], storedResult(message));
+    } else if (message.role === "tool") orphans.push(message);
+  }
+  return { items, orphans };
+}
+
+function userItem(message) {
+  const { text, files } = readContent(message.content);
+  const { id, runId } = message;
+  if (message.synthetic) return { kind: "note", id, name: "COMPACTION", state: "finished", text, runId };
+  return { kind: "user", id, text, files, runId };
+}
+
+function addAssistant(items, callAt, message) {
+  const { id, runId } = message;
+  const { text } = readContent(message.content);
+  if (message.reasoning) items.push({ kind: "reasoning", id, text: message.reasoning, runId });
+  if (text) items.push({ kind: "text", id, text, runId });
+  for (const call of message.toolCalls ?? []) {
+    callAt.set(call.id, items.length);
+    const { name, arguments: args } = call.function;
+    items.push({ ...newCall(call.id, name, runId), args, phase: "stopped" });
+  }
+}
+
+/** A call as it begins; `phase` is calling, running, done, failed or stopped (no result came). */
+export function newCall(id, name, runId) {
+  return { kind: "tool", id, name, runId, args: "", phase: "calling", result: null, progress: "" };
+}
+
+function storedResult(message) {
+  const { text, files } = readContent(message.content);
+  const picture = message.picture ? readContent([message.picture]).files : [];
+  return {
+    text,
+    files: [...files, ...picture],
+    isError: Boolean(message.isError),
+    durationMs: message.durationMs ?? null,
+  };
+}
+
+/** @param {{text, files, isError, durationMs}} result */
+export function withResult(call, result) {
+  return { ...call, result, phase: result.isError ? "failed" : "done", progress: "" };
+}
