@@ -17,7 +17,6 @@ from ag_ui.core.capabilities import (
     AgentCapabilities,
     HumanInTheLoopCapabilities,
     IdentityCapabilities,
-    MultiAgentCapabilities,
     ReasoningCapabilities,
     StateCapabilities,
     ToolsCapabilities,
@@ -206,7 +205,6 @@ def _capabilities() -> AgentCapabilities:
         ),
         tools=ToolsCapabilities(supported=True, parallel_calls=True, client_provided=False),
         state=StateCapabilities(snapshots=False, deltas=False, persistent_state=True),
-        multi_agent=MultiAgentCapabilities(supported=True, delegation=True),
         reasoning=ReasoningCapabilities(supported=True, streaming=True, encrypted=False),
         human_in_the_loop=HumanInTheLoopCapabilities(supported=False, interrupts=False),
     )

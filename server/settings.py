@@ -183,8 +183,6 @@ class ShellSettings(Part):
     """The `shell` tool."""
 
     enabled: bool = True
-    timeout_seconds: float = Field(default=120.0, gt=0)
-    """For commands whose call names no time of its own."""
 
 
 class FeishuSettings(Part):

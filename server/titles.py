@@ -4,11 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from server.agent.compaction import transcript
 from server.agent.journal import account_of
 from server.agent.texts import PromptTexts
 from server.board import Board
@@ -24,7 +22,7 @@ from server.store.usage import LlmCall, insert_llm_call
 log = logging.getLogger(__name__)
 
 TITLE_CHARACTERS: Final = 60
-_SOURCE_BYTES: Final = 4000
+_SOURCE_CHARACTERS: Final = 2000
 _SOURCE_MESSAGES: Final = 12
 _MAX_TOKENS: Final = 64
 
@@ -69,14 +67,14 @@ class Titles:
     async def _title(self, session: Session) -> str:
         async with self._store.read() as db:
             messages = await load_page(db, session.id, before_seq=None, limit=_SOURCE_MESSAGES)
-        spoken = [
-            replace(message, tool_calls=())
+        spoken = "\n\n".join(
+            message.text
             for message in messages
             if message.role != "tool" and not message.synthetic and message.text
-        ]
+        )
         task = PromptTexts(session.locale).title_request
         request = ModelRequest(
-            messages=side_messages(task, transcript(spoken, _SOURCE_BYTES)),
+            messages=side_messages(task, spoken[:_SOURCE_CHARACTERS]),
             purpose="title",
             max_tokens=_MAX_TOKENS,
         )

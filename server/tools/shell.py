@@ -172,7 +172,7 @@ class Shells:
             return context.workspace
         if session.workdir != session.saved_workdir:
             session.saved_workdir = session.workdir
-            await asyncio.to_thread(_save_workdir, context.workspace, session.workdir)
+            await asyncio.to_thread(_save_workdir, context, session.workdir)
         return session.workdir
 
     async def kill_run(self, run_id: str) -> None:
@@ -191,7 +191,7 @@ class Shells:
 
     async def _open_session(self, context: ToolContext) -> _Session:
         """The folder is made each time, for a command may have removed it."""
-        workdir = await asyncio.to_thread(_open_folder, context.workspace)
+        workdir = await asyncio.to_thread(_open_folder, context)
         return self._sessions.setdefault(context.session_id, _Session(workdir, workdir))
 
 
@@ -331,18 +331,23 @@ def _message(shell_id: str, exit_code: int | None) -> str:
     return f"ended by signal {-exit_code}"
 
 
-def _open_folder(workspace: Path) -> Path:
+def _open_folder(context: ToolContext) -> Path:
     """Make the folder for outputs, kept out of git; the working directory as it was left."""
-    folder = resolve(workspace, FOLDER)
+    folder = resolve(context.workspace, FOLDER)
     with os_errors(FOLDER):
         folder.mkdir(parents=True, exist_ok=True)
         (folder.parent / ".gitignore").write_text("*\n")
         with suppress(FileNotFoundError, UnicodeDecodeError):
-            workdir = Path((folder / "workdir").read_text())
-            return workdir if workdir.is_absolute() else workspace
-    return workspace
+            workdir = Path((folder / _workdir_name(context)).read_text())
+            return workdir if workdir.is_absolute() else context.workspace
+    return context.workspace
 
 
-def _save_workdir(workspace: Path, workdir: Path) -> None:
+def _save_workdir(context: ToolContext, workdir: Path) -> None:
     with suppress(OSError, UnicodeEncodeError):  # it would only start in the root again
-        (workspace / FOLDER / "workdir").write_text(str(workdir))
+        (context.workspace / FOLDER / _workdir_name(context)).write_text(str(workdir))
+
+
+def _workdir_name(context: ToolContext) -> str:
+    """The file that keeps a session's working directory; sessions share the workspace."""
+    return f"{context.session_id}.workdir"

@@ -181,7 +181,7 @@ def test_sections_of_the_file_are_read(tmp_path: Path) -> None:
     [
         ("[compactoin]\n", "[compactoin] is not a section; did you mean compaction?"),
         ("[compaction]\nratio = 1\n", "HEADWAY_CONFIG [compaction] ratio: is not known here"),
-        ("[shell]\ntimeout_seconds = 0\n", "HEADWAY_CONFIG [shell] timeout_seconds: "),
+        ("[shell]\nenabled = 3\n", "HEADWAY_CONFIG [shell] enabled: "),
         ("feishu = 1\n", "HEADWAY_CONFIG [feishu]: "),
         ("port = 1\n", "[port] is not a section"),
         ("a = \n", "the file is not TOML"),
