@@ -1,12 +1,34 @@
 """What the ways in and out raise on purpose.
 
 ChannelError
-└─ DeliveryError          `retryable`, `retry_after_seconds`
+├─ Undecodable            a payload that makes no sense; it is acknowledged all the same
+├─ BadSignature           a webhook call that is not the platform's
+├─ LineError              a long connection cannot be had; `reason` is safe to show
+├─ DeliveryError          `retryable`, `retry_after_seconds`
+├─ FetchError             a file cannot be had; `user_text` says why
+├─ InboxUnavailable       the application could not keep a message
+└─ InboxRefused           it will not; `user_text` says why
 """
 
 
 class ChannelError(Exception):
     """Base of all that a channel raises on purpose."""
+
+
+class Undecodable(ChannelError):
+    """A payload is not of any form that the platform is known to send."""
+
+
+class BadSignature(ChannelError):
+    """A webhook call does not prove that it is the platform's, or was seen before."""
+
+
+class LineError(ChannelError):
+    """A long connection cannot be had; `reason` goes into health and log, so no secret is in it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class DeliveryError(ChannelError):
@@ -18,3 +40,23 @@ class DeliveryError(ChannelError):
         super().__init__(message)
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
+
+
+class FetchError(ChannelError):
+    """A file of a message cannot be had."""
+
+    def __init__(self, message: str, user_text: str) -> None:
+        super().__init__(message)
+        self.user_text = user_text
+
+
+class InboxUnavailable(ChannelError):
+    """The application could not keep what it was given; nothing of it is lost if it comes again."""
+
+
+class InboxRefused(ChannelError):
+    """The application will not take it; `user_text` is safe to show."""
+
+    def __init__(self, user_text: str) -> None:
+        super().__init__("refused")
+        self.user_text = user_text

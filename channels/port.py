@@ -1,16 +1,21 @@
-"""What every way in shares: a message decoded at the edge, and where it is submitted."""
+"""What every way in shares: a message decoded at the edge, where it is submitted, and the way back.
+
+The application implements `Inbox`, a platform implements `Surface`; neither sees more of the other.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from channels.events import RunEvent
+from channels.events import OutcomeStatus, RunEvent
 
 QUEUE_MAX = 20
 """Messages that may wait in one session; more would hardly still be meant when their turn comes."""
 
 WhenBusy = Literal["queue", "steer", "reject"]
 SubmittedState = Literal["started", "queued", "steered"]
+Command = Literal["new", "stop", "status", "compact", "help"]
+Locale = Literal["zh-CN", "en"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,17 @@ class InboundFile:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file that the platform still holds; its run fetches it before anything else."""
+
+    locator: str
+    """What the surface needs to fetch it; nobody else reads it. It is stored, so no secrets."""
+    name: str
+    media_type: str
+    """As far as the platform tells; `application/octet-stream` otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChatAddress:
     """A conversation on a platform; binds to one session at a time."""
 
@@ -28,6 +44,7 @@ class ChatAddress:
     app_id: str
     chat_id: str
     thread_id: str = ""
+    """Of a topic; an ordinary reply is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +59,12 @@ class Inbound:
     session_id: str | None = None
     chat: ChatAddress | None = None
     """Finds or makes the session where `session_id` is absent."""
-    owner: str | None = None
-    """User the session belongs to if it is made now."""
     message_id: str | None = None
     """Id the user message shall have; made where absent."""
+    reply_to: str | None = None
+    """What the surface needs to answer this very message; stored with the run."""
     files: Sequence[InboundFile] = ()
+    remote_files: Sequence[RemoteFile] = ()
     when_busy: WhenBusy = "queue"
     retry_of: str | None = None
     """Id of the user message to run again; `text` is ignored."""
@@ -67,22 +85,132 @@ class Submitted:
     duplicate: bool = False
 
 
-class Inbox(Protocol):
-    """Where every edge brings what it heard."""
-
-    async def submit(self, inbound: Inbound) -> Submitted:
-        """Store *inbound* and start, queue or steer its run; returns after the commit.
-
-        Raises whatever the application raises for an unknown session, a full queue, a busy
-        session under `reject`, or a store that does not answer; nothing was kept then.
-        """
-
-    async def cancel(self, session_id: str, run_id: str | None, by: str) -> bool:
-        """Ask the session's run to stop; False if there is none (or another than *run_id*)."""
-
-
 class RunSink(Protocol):
     """Where a run puts its events; every surface reads from behind it."""
 
     def emit(self, event: RunEvent) -> None:
-        """Append *event* to the session's log; never blocks."""
+        """Take *event*; never blocks, never raises."""
+
+
+class Inbox(Protocol):
+    """Where a platform brings what it heard."""
+
+    async def submit(self, inbound: Inbound) -> Submitted:
+        """Store *inbound* and start, queue or steer its run; returns after the commit.
+
+        Raises:
+            InboxUnavailable: Nothing was kept; the platform should push the message again.
+            InboxRefused: Nothing was kept and nothing will be; its text is for the person.
+        """
+
+    async def command(
+        self, chat: ChatAddress, command: Command, keys: Sequence[str], sender: str
+    ) -> str:
+        """Do what a chat command says; the text to answer.
+
+        Keys that were seen before do nothing again and give an empty text. Raises as `submit`.
+        """
+
+    async def cancel_run(self, run_id: str, by: str) -> bool:
+        """Ask a run to stop; False if it is over or none."""
+
+    async def keep(self, run_id: str, handle: str) -> None:
+        """Remember what the surface needs to find its card of this run after a crash.
+
+        Raises:
+            InboxUnavailable: Not kept.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A run that a chat began, for the surface that shows it there."""
+
+    session_id: str
+    run_id: str
+    chat: ChatAddress
+    reply_to: str | None
+    handle: str | None
+    """What `Inbox.keep` got for this run before; present only after a restart."""
+    locale: Locale
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How a run ended, to be told in its chat: exactly once, whatever dies in between."""
+
+    id: str
+    """The same in each try: a platform's own idempotency key is made of it."""
+    attempt: int
+    """From 1; above it an earlier try may have been half done."""
+    turn: Turn
+    status: OutcomeStatus
+    code: str
+    text: str
+    """The reason, for people; empty when finished."""
+    answer: str
+    """The run's last words; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file as the platform gave it."""
+
+    data: bytes
+    name: str
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a channel is, for `/readyz` and the metrics."""
+
+    platform: str
+    app_id: str
+    state: Literal["up", "degraded", "down"]
+    reason: str = ""
+    last_frame_seconds: float | None = None
+    """Age of the last frame of the long connection; None before the first."""
+    reconnects: int = 0
+    duplicates: int = 0
+    """Messages that were pushed again and recognised."""
+    stale: int = 0
+    """Messages that came too late to be run."""
+    throttle_waits: int = 0
+    acks: int = 0
+    ack_seconds_max: float = 0.0
+    """The slowest acknowledgement so far."""
+
+
+class Surface(Protocol):
+    """A platform as the application sees it."""
+
+    def watch(self, turn: Turn) -> RunSink:
+        """Show the run in its chat while it goes; how it ended comes by `deliver` alone.
+
+        `RunSink.emit` gets every event of the run, the outcome too. Cheap: work is put into tasks
+        of the channel. After a restart the same turn comes again, with its handle.
+        """
+
+    async def deliver(self, delivery: Delivery) -> None:
+        """Tell how the run ended, on its card or as a message.
+
+        Raises:
+            DeliveryError: Not told; retryable or not.
+
+        May be asked again for the same delivery after a crash; telling twice is avoided by the
+        delivery's id where the platform knows such a thing.
+        """
+
+    async def say(self, turn: Turn, text: str) -> None:
+        """Show one line beside the run's card; best effort, never raises."""
+
+    async def fetch(self, file: RemoteFile) -> Fetched:
+        """Download a file.
+
+        Raises:
+            FetchError: It cannot be had; its text is for the person.
+        """
+
+    def health(self) -> Health:
+        """How the channel is now."""

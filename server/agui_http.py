@@ -253,7 +253,6 @@ async def _inbound(state: State, session: Session, asked: RunAgentInput) -> Inbo
         text=text,
         keys=(f"agui:{session.id}:{asked.run_id}",),
         session_id=session.id,
-        owner=session.owner,
         message_id=None if retry_of else message.id,
         files=[InboundFile(file_id) for file_id in file_ids],
         when_busy="reject",

@@ -196,6 +196,7 @@ def _loop(
     )
     return AgentLoop(
         model=model,
+        history=history,
         registry=registry,
         calls=CallRunner(registry, store, blobs, RULES),
         journal=journal,

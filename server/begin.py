@@ -57,12 +57,13 @@ async def begin_run(
         None if the run was not queued any more.
 
     Raises:
-        NotFound: The message that it retries or replaces is gone; nothing is kept then.
+        NotFound: The message that it retries left the history; nothing was written.
     """
+    first_seq = await _first_withdrawn(db, session, run)
     attempt = await start_run(db, run.id, lease.owner, lease.until, now)
     if attempt is None:
         return None
-    withdrawn = await _withdraw(db, session, run)
+    withdrawn = await _withdraw(db, session, run, first_seq)
     history_seq = await last_seq(db, session.id)
     message = await _message_of(db, session, run, now)
     await set_status(db, session.id, "RUNNING", error=None, now=now)
@@ -88,17 +89,28 @@ async def begin_run(
     )
 
 
-async def _withdraw(db: AsyncConnection, session: Session, run: Run) -> list[Message]:
-    """Take out of the history what a retry or an edit starts over from."""
+async def _first_withdrawn(db: AsyncConnection, session: Session, run: Run) -> int | None:
+    """The `seq` from which a retry or an edit starts over; None if nothing is to be withdrawn."""
     asked = run.input
-    if asked is None or (asked.retry_of is None and asked.edit_of is None):
-        return []
+    if asked is None:
+        return None
     if asked.retry_of is not None:
-        first = (await user_message(db, session.id, asked.retry_of)).seq + 1
-    else:
-        first = (await user_message(db, session.id, asked.edit_of or "")).seq
-    withdrawn = await load_from(db, session.id, first)
-    await supersede_from(db, session.id, first, run.id)
+        return (await user_message(db, session.id, asked.retry_of)).seq + 1
+    if asked.edit_of is None:
+        return None
+    try:
+        return (await user_message(db, session.id, asked.edit_of)).seq
+    except NotFound:
+        return None  # withdrawn while this one waited; its words are still to be heard
+
+
+async def _withdraw(
+    db: AsyncConnection, session: Session, run: Run, first_seq: int | None
+) -> list[Message]:
+    if first_seq is None:
+        return []
+    withdrawn = await load_from(db, session.id, first_seq)
+    await supersede_from(db, session.id, first_seq, run.id)
     return withdrawn
 
 
@@ -123,13 +135,13 @@ async def _message_of(
 
 
 async def user_message(db: AsyncConnection, session_id: str, message_id: str) -> Message:
-    """A message of a person in this session.
+    """A message of a person in this session's history.
 
     Raises:
         NotFound: There is none.
         BadRequest: It is no message of a person.
     """
-    found_session_id, message = await load_message(db, message_id)
+    found_session_id, message = await load_message(db, message_id, include_superseded=False)
     if found_session_id != session_id:
         raise NotFound("there is no such message")
     if message.role != "user" or message.synthetic:

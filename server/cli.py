@@ -44,17 +44,17 @@ def serve(
     """Serve until Ctrl-C. Brings the database up to date first."""
     settings = _settings(HEADWAY_HOST=host, HEADWAY_PORT=None if port is None else str(port))
     _prepare(settings)
-    listener = listen(settings.host, settings.port)
-    settings = settings.model_copy(update={"port": listener.getsockname()[1]})
-    url = url_of(listener)
-    app = create_app(settings, os.environ)
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, after everything was closed
-        run_server(
-            app,
-            listener,
-            on_started=lambda: _greet(settings, url),
-            on_closing=app.state.closing.set,
-        )
+    with listen(settings.host, settings.port) as listener:
+        settings = settings.model_copy(update={"port": listener.getsockname()[1]})
+        url = url_of(listener)
+        app = create_app(settings, os.environ)
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, after everything was closed
+            run_server(
+                app,
+                listener,
+                on_started=lambda: _greet(settings, url),
+                on_closing=app.state.closing.set,
+            )
 
 
 @cli.command()

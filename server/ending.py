@@ -12,7 +12,7 @@ from server.session_state import QueueItem, queue_items
 from server.store.engine import Store
 from server.store.ids import new_id
 from server.store.outbox import OutboxItem, insert_outbox
-from server.store.runs import Run, finish_run, queued, requeue_front
+from server.store.runs import Run, finish_run, has_ended, queued, requeue_front
 from server.store.sessions import (
     ExecutionError,
     Session,
@@ -28,40 +28,40 @@ class Written:
     """The session after a run's end, as it was written."""
 
     session: Session
-    error: ExecutionError | None
     queue: tuple[QueueItem, ...]
     usage: Usage
 
 
 async def write_ending(store: Store, run: Run, outcome: Outcome) -> Written:
-    """Write the outcome of *run*.
+    """Write the outcome of *run*, unless this attempt has written one already.
 
     Raises:
-        Fenced: Another process has the run now, or its outcome stands already.
-        StoreUnavailable: Nothing was written.
+        Fenced: Another process has the run now.
+        StoreUnavailable: The store did not say that it was written; asking again is safe.
     """
-    now = datetime.now(UTC)
-    status = RUN_STATUS[outcome.status]
-    error = _error_of(outcome, now)
     async with store.write() as db:
-        await finish_run(
-            db, run.id, run.attempt, status, outcome.code, outcome.text, outcome.rounds, now
-        )
-        await set_status(db, run.session_id, status, error=error, now=now)
-        await _return_steered(db, run.session_id)
+        if not await has_ended(db, run.id, run.attempt):
+            await _write(db, run, outcome, datetime.now(UTC))
         session = await load_session(db, run.session_id)
-        waiting = await queued(db, run.session_id)
-        paused = session.queue_paused
-        if waiting and outcome.status in ("failed", "cancelled") and session.kind != "chat":
-            paused = True
-            await set_queue_paused(db, session.id, paused)
-        await insert_outbox(db, _outbox_item(run, session, outcome, now))
         return Written(
-            session=await load_session(db, session.id),
-            error=error,
-            queue=queue_items(waiting, paused=paused),
+            session=session,
+            queue=queue_items(await queued(db, session.id), paused=session.queue_paused),
             usage=await session_usage(db, session.id),
         )
+
+
+async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime) -> None:
+    status = RUN_STATUS[outcome.status]
+    await finish_run(
+        db, run.id, run.attempt, status, outcome.code, outcome.text, outcome.rounds, now
+    )
+    await set_status(db, run.session_id, status, error=_error_of(outcome, now), now=now)
+    await _return_steered(db, run.session_id)
+    session = await load_session(db, run.session_id)
+    is_held = outcome.status in ("failed", "cancelled") and session.kind != "chat"
+    if is_held and await queued(db, session.id):
+        await set_queue_paused(db, session.id, True)
+    await insert_outbox(db, _outbox_item(run, session, outcome, now))
 
 
 async def _return_steered(db: AsyncConnection, session_id: str) -> None:

@@ -24,6 +24,8 @@ FLUSH_CHARS = 4096
 """Pieces are not held past this."""
 PIECE_CHARS = 32 * 1024
 """A longer piece is cut, so that every frame stays far below what clients accept."""
+_LATE_SECONDS = 0.002
+"""Timers come late, and many sessions take a while; pieces are due so much before the window."""
 _EARLY_SECONDS = 0.005
 """What is due this soon goes with what is due now: fewer wake-ups for many sessions."""
 _FORGET_SECONDS = 3600.0
@@ -158,7 +160,7 @@ class _Sink:
             return
         if not self._pending:
             now = time.monotonic()
-            self.due_at = self._flushed_at + COALESCE_SECONDS
+            self.due_at = self._flushed_at + COALESCE_SECONDS - _LATE_SECONDS
             if self.due_at > now:
                 self._flushes.add(self)
         self._hold(event)

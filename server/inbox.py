@@ -1,13 +1,12 @@
 """Where every edge brings what it heard: finds the session, then starts, queues or steers a run."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from channels.port import Inbound, Submitted
+from channels.port import QUEUE_MAX, Inbound, Submitted
 from server.begin import COMPACT_COMMAND, Begun, begin_run, user_message
 from server.board import Board
 from server.errors import BadRequest, Conflict, Duplicate, Locale, NotFound
@@ -17,6 +16,7 @@ from server.runs import Runs
 from server.session_state import SessionState, load_state, queue_items, queue_patch
 from server.store.engine import Store
 from server.store.files import files_by_id
+from server.store.finish import finish
 from server.store.ids import new_id
 from server.store.inbound import find_inbound, insert_inbound
 from server.store.messages import message_exists
@@ -24,6 +24,7 @@ from server.store.rows import lock_session
 from server.store.runs import (
     QueuedInput,
     Run,
+    awaits_message,
     delete_queued,
     insert_run,
     load_run,
@@ -41,9 +42,6 @@ from server.store.sessions import (
     set_queue_paused,
     set_title,
 )
-
-QUEUE_MAX: Final = 20
-"""Messages that may wait in one session; more would hardly still be meant when their turn comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,8 @@ class SessionInbox:
             StoreUnavailable: Nothing was kept.
         """
         try:
-            return await self._submit(inbound)
+            # Whoever asks may leave meanwhile; a run that is kept is launched all the same.
+            return await finish(self._submit(inbound))
         except Duplicate:
             # The same message came twice at once, and the other one was first.
             async with self._store.read() as db:
@@ -88,13 +87,15 @@ class SessionInbox:
     async def _submit(self, inbound: Inbound) -> Submitted:
         begun: Begun | None = None
         async with self._store.write() as db:
+            session = await self._session_of(db, inbound)
             known = await _known(db, inbound.keys)
             if known is not None:
                 return known
-            session = await self._session_of(db, inbound)
             run = await _run_of(db, session, inbound)
             active = await running(db, session.id)
             waiting = await queued(db, session.id)
+            if session.queue_paused and not waiting:
+                session = await _unheld(db, session)
             is_busy = active is not None or (bool(waiting) and not session.queue_paused)
             if is_busy:
                 answer = await _wait(db, run, inbound, active, waiting)
@@ -133,9 +134,14 @@ class SessionInbox:
         self._show_queue(session, waiting)
 
     async def update_queued(self, session_id: str, item_id: str, text: str) -> None:
-        """Change the words of a queued message; `NotFound` as `remove_queued`."""
+        """Change the words of a queued message; `NotFound` as `remove_queued`.
+
+        Raises:
+            BadRequest: Nothing would be left of it.
+        """
         async with self._store.write() as db:
-            session, _ = await _queued_run(db, session_id, item_id)
+            session, run = await _queued_run(db, session_id, item_id)
+            _check_said(text, run.input.files if run.input is not None else ())
             await update_queued_text(db, item_id, clean_text(text))
             waiting = await queued(db, session_id)
         self._show_queue(session, waiting)
@@ -148,7 +154,7 @@ class SessionInbox:
             waiting = await queued(db, session_id)
         items = queue_items(waiting, paused=False)
         self._board.patch(session_id, session.owner, queue_patch(items))
-        await self._runs.advance(session_id)
+        await finish(self._runs.advance(session_id))
 
     async def state_of(self, session_id: str) -> SessionState:
         """What the session looks like now; `NotFound` if there is none."""
@@ -243,6 +249,12 @@ class SessionInbox:
         self._board.patch(session.id, session.owner, queue_patch(items))
 
 
+async def _unheld(db: AsyncConnection, session: Session) -> Session:
+    """A hold ends with the messages it held; later ones wait for their turn alone."""
+    await set_queue_paused(db, session.id, False)
+    return replace(session, queue_paused=False)
+
+
 async def _known(db: AsyncConnection, keys: Collection[str]) -> Submitted | None:
     """What was answered when one of *keys* came first."""
     event = await find_inbound(db, keys)
@@ -283,8 +295,8 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
     if trigger == "message" and text.strip().lower() == COMPACT_COMMAND:
         trigger = "compact"
     files = await _files_of(db, session, [file.file_id for file in inbound.files])
-    if trigger != "retry" and not text.strip() and not files:
-        raise BadRequest("the message is empty", "content")
+    if trigger != "retry":
+        _check_said(text, files)
     message_id = await _message_id(db, session, inbound)
     run_id = new_id()
     steer = inbound.when_busy == "steer" and trigger in ("message", "compact")
@@ -311,9 +323,15 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
 async def _message_id(db: AsyncConnection, session: Session, inbound: Inbound) -> str:
     """The id the user message gets: the client's own where it is free."""
     wanted = inbound.message_id
-    if wanted is None:
-        return new_id()
-    return f"{session.id}-{wanted}" if await message_exists(db, wanted) else wanted
+    for message_id in (wanted, f"{session.id}-{wanted}") if wanted is not None else ():
+        if not (await message_exists(db, message_id) or await awaits_message(db, message_id)):
+            return message_id
+    return new_id()
+
+
+def _check_said(text: str, files: Sequence[FilePart]) -> None:
+    if not text.strip() and not files:
+        raise BadRequest("the message is empty", "content")
 
 
 async def _files_of(
@@ -331,6 +349,8 @@ async def _files_of(
 
 
 async def _queued_run(db: AsyncConnection, session_id: str, item_id: str) -> tuple[Session, Run]:
+    """The item, which stays in the queue until the transaction ends."""
+    await lock_session(db, session_id)
     session = await load_session(db, session_id)
     run = await load_run(db, item_id)
     if run.session_id != session_id or run.status != "QUEUED":

@@ -9,6 +9,7 @@ from server.agent.context import RunContext
 from server.agent.journal import NO_PROGRESS_RULE
 from server.agent.stopping import Stopped
 from server.errors import LLMError, Locale, RunError, StoreUnavailable, user_text
+from server.store.runs import Run
 
 RUN_STATUS: Final[dict[OutcomeStatus, str]] = {
     "finished": "COMPLETED",
@@ -30,19 +31,19 @@ class Ending:
     rule: str | None = None
     streak: int = 0
 
-    def outcome(self, run_id: str, context: RunContext | None, model: str) -> Outcome:
-        """The event that tells it."""
+    def outcome(self, run: Run, context: RunContext | None, model: str) -> Outcome:
+        """The event that tells it; *context* is None if the run could not even be opened."""
         metadata: dict[str, str | int] = {}
         if self.rule is not None:
             metadata = {"rule": self.rule, "streak": self.streak}
         usage = context.usage if context is not None else None
         return Outcome(
-            run_id=run_id,
+            run_id=run.id,
             status=self.status,
             code=self.code,
             text=self.text,
             retryable=self.retryable,
-            rounds=context.rounds if context is not None else 0,
+            rounds=context.rounds if context is not None else run.rounds,
             prompt_tokens=usage.prompt_tokens if usage else 0,
             cached_tokens=usage.cached_tokens if usage else 0,
             completion_tokens=usage.completion_tokens if usage else 0,

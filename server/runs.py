@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from server.agent.loop import AgentLoop
 from server.agent.speaker import attached_files
 from server.begin import Begun, Lease, begin_run
 from server.ending import Written, write_ending
-from server.errors import Fenced, NotFound, StoreUnavailable
+from server.errors import Duplicate, Fenced, NotFound, StoreUnavailable
 from server.log import bound
 from server.metrics import Metrics
 from server.outcome import FINISHED, Ending, ending_of, failed
@@ -40,6 +41,9 @@ from server.store.runs import (
     Run,
     cancels_requested,
     claim_expired,
+    delete_queue,
+    delete_queued,
+    idle_queues,
     queued,
     release_leases,
     renew_leases,
@@ -148,7 +152,12 @@ class Runs:
 
     def launch(self, begun: Begun) -> None:
         """Execute a run that a transaction has just begun; the transaction is committed."""
-        active = ActiveRun(begun.run, begun.session, is_first=begun.is_first)
+        active = ActiveRun(
+            begun.run,
+            begun.session,
+            steered=begun.run.attempt > 1,  # who wanted to join is not remembered
+            is_first=begun.is_first,
+        )
         if begun.run.cancel_requested:
             active.cancelled.set()
         sink = self._logs.sink(begun.session.id)
@@ -195,6 +204,7 @@ class Runs:
                 if run is None or run_id not in (None, run.id):
                     return is_mine
                 await request_cancel(db, run.id)
+            self._stop(run.id)  # one that was launched only while the store was asked
         except StoreUnavailable:
             if not is_mine:
                 raise
@@ -202,12 +212,14 @@ class Runs:
 
     def _stop(self, run_id: str) -> None:
         for active in self._active.values():
-            if active.run.id == run_id and not active.cancelled.is_set():
+            if active.run.id == run_id and not (active.cancelled.is_set() or active.is_ending):
                 active.cancelled.set()
                 self._show_running(active)
 
     async def dismiss(self, session_id: str) -> None:
-        """Stop the session's run, wait for its end, and end what its tools left running."""
+        """Empty the session's queue, stop its run, and wait for the end of it and of its tools."""
+        async with self._store.write() as db:
+            await delete_queue(db, session_id)
         await self.cancel(session_id, None)
         active = self._active.get(session_id)
         if active is not None and active.task is not None:
@@ -218,27 +230,34 @@ class Runs:
         """Begin the next run of the session's queue, if it may go on."""
         if self._is_closing:
             return
-        now = datetime.now(UTC)
         async with self._store.write() as db:
             await lock_session(db, session_id)
             session = await load_session(db, session_id)
             if session.queue_paused or await running(db, session_id) is not None:
                 return
-            waiting = await queued(db, session_id)
-            if not waiting:
+            if not await queued(db, session_id):
                 return
-            begun = await begin_run(db, session, waiting[0], self.lease(), now)
+            begun = await _begin_next(db, session, self.lease())
+            waiting = await queued(db, session_id)
+        items = queue_items(waiting, paused=False)
+        self._board.patch(session_id, session.owner, queue_patch(items))
         if begun is not None:
-            items = queue_items(waiting[1:], paused=False)
-            self._board.patch(session_id, session.owner, queue_patch(items))
             self.launch(begun)
 
+    async def advance_idle(self) -> None:
+        """Go on with queues that a lost process, or a store that was away, left standing."""
+        async with self._store.read() as db:
+            idle = await idle_queues(db)
+        for session_id in idle:
+            await self.advance(session_id)
+
     async def recover(self) -> None:
-        """Take over the runs of processes that are gone."""
+        """Take over the runs that nobody executes."""
+        held = [active.run.id for active in self._active.values()]
         async with self._store.write() as db:
             now = datetime.now(UTC)
             claimed = await claim_expired(
-                db, self._owner, now + LEASE, now, any_owner=self._is_alone
+                db, self._owner, now + LEASE, now, any_owner=self._is_alone, held=held
             )
             recovered = [await _recovered(db, run) for run in claimed]
         for begun in recovered:
@@ -326,10 +345,13 @@ class Runs:
         except Fenced:
             log.warning("[run] fenced session=%s run=%s", active.session.id, active.run.id)
             return None
-        except Exception as error:
+        except StoreUnavailable as error:
+            log.error("[run] failed session=%s run=%s: %s", active.session.id, active.run.id, error)
+            return ending_of(error, locale)
+        except Exception as error:  # noqa: BLE001 - whatever broke, the run has an outcome
             ending = ending_of(error, locale)
             if ending.code == "internal":
-                log.exception("[run] failed session=%s run=%s", active.session.id, active.run.id)
+                _log_fault(active, error)
             return ending
         finally:
             if active.cancelled.is_set():
@@ -342,7 +364,7 @@ class Runs:
         While the store does not answer, watchers are told of the failure after a while, and the
         outcome is written as soon as it can be.
         """
-        outcome = ending.outcome(active.run.id, active.context, self._loop.model_name)
+        outcome = ending.outcome(active.run, active.context, self._loop.model_name)
         sink = self._logs.sink(active.session.id)
         tried = time.monotonic()
         is_shown = False
@@ -356,7 +378,7 @@ class Runs:
             except StoreUnavailable as error:
                 if not is_shown and time.monotonic() - tried > STORE_PATIENCE_SECONDS:
                     outcome = ending_of(error, active.session.locale).outcome(
-                        active.run.id, active.context, self._loop.model_name
+                        active.run, active.context, self._loop.model_name
                     )
                     is_shown = True
                     sink.emit(outcome)
@@ -377,7 +399,7 @@ class Runs:
 
     def _show_end(self, active: ActiveRun, outcome: Outcome, written: Written) -> None:
         session = written.session
-        changes = status_patch(session.status, written.error)
+        changes = status_patch(session.status, session.execution_error)
         changes |= run_patch(None) | queue_patch(written.queue) | usage_patch(written.usage)
         self._board.patch(session.id, session.owner, changes)
         self._metrics.run_ended(outcome.status, outcome.code, outcome.rounds)
@@ -398,10 +420,36 @@ class Runs:
     async def _advance_after(self, active: ActiveRun, ending: Ending) -> None:
         try:
             await self.advance(active.session.id)
-        except (NotFound, StoreUnavailable):
+        except (Duplicate, NotFound, StoreUnavailable):
             log.warning("[run] queue stands still session=%s", active.session.id)
         if active.is_first and ending.status == "finished":
             self._first_finished(active.session)
+
+
+def _log_fault(active: ActiveRun, error: Exception) -> None:
+    """Log where it broke, but not the error's own text, which may quote what people wrote."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.error(
+        "[run] failed session=%s run=%s error=%s\n%s",
+        active.session.id,
+        active.run.id,
+        type(error).__name__,
+        frames,
+    )
+
+
+async def _begin_next(db: AsyncConnection, session: Session, lease: Lease) -> Begun | None:
+    """Begin the first of the queue that still can."""
+    for run in await queued(db, session.id):
+        try:
+            begun = await begin_run(db, session, run, lease, datetime.now(UTC))
+        except NotFound:
+            log.warning("[run] dropped, nothing to retry session=%s run=%s", session.id, run.id)
+            await delete_queued(db, run.id)
+            continue
+        if begun is not None:
+            return begun
+    return None
 
 
 async def _recovered(db: AsyncConnection, run: Run) -> Begun:
@@ -432,5 +480,6 @@ async def _beat_forever(runs: Runs) -> None:
         try:
             await runs.beat()
             await runs.recover()
-        except StoreUnavailable:
+            await runs.advance_idle()
+        except (Duplicate, NotFound, StoreUnavailable):
             log.warning("[run] leases could not be renewed; trying again")

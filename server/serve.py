@@ -7,16 +7,18 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from server.errors import SettingsError
 
 MAX_FRAME_BYTES = 1024 * 1024
 """Of one frame from a client; files go by HTTP."""
 PING_SECONDS = 20.0
-FAREWELL_SECONDS = 0.2
-"""For clients to hear why their connection is about to end."""
-GRACE_SECONDS = 15
-"""What open connections get to end by themselves before they are cut."""
+GRACE_SECONDS = 3
+"""What open requests get to end by themselves before they are cut: supervisors wait ten at most."""
+FAREWELL_SECONDS = 0.5
+"""What open sockets get to take the application's last frames before they are cut."""
+_LOOK_SECONDS = 0.01
 SEND_BUFFER_BYTES = 256 * 1024
 """Bounds what the kernel holds for a peer that stopped reading; its own default is megabytes."""
 DEAD_PEER_SECONDS = 30
@@ -102,9 +104,25 @@ class Server(uvicorn.Server):
         """End the connections, then the application."""
         if self._on_closing is not None:
             self._on_closing()
-            # uvicorn closes every socket at once, before what was just said could leave.
-            await asyncio.sleep(FAREWELL_SECONDS)
+            await self._part()
         await super().shutdown(sockets)
+
+    async def _part(self) -> None:
+        """Let the application say goodbye to its sockets, then cut those that take nothing.
+
+        uvicorn would close each at once, before what was just said could leave, and then wait for
+        peers that are gone.
+        """
+        for _ in range(round(FAREWELL_SECONDS / _LOOK_SECONDS)):
+            if not self._sockets():
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+        for protocol in self._sockets():
+            protocol.transport.abort()
+
+    def _sockets(self) -> list[WebSocketsSansIOProtocol]:
+        connections = self.server_state.connections
+        return [one for one in connections if isinstance(one, WebSocketsSansIOProtocol)]
 
 
 def server_for(

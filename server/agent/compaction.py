@@ -1,7 +1,7 @@
 """Makes a history shorter: older messages are replaced in the prompt by a summary of them."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -14,7 +14,7 @@ from server.agent.history import History, as_chat, encode_tail, stored_tail
 from server.agent.journal import Journal, account_of
 from server.agent.stopping import Stopped, unless_stopped
 from server.agent.texts import PromptTexts
-from server.errors import LLMError
+from server.errors import LLMBadResponse, LLMError
 from server.llm.port import AttemptFailed, Model, ModelRequest, Reply
 from server.llm.side import ask, side_messages
 from server.message import Message, Summary, clean_text
@@ -132,7 +132,7 @@ class Compactor:
         floor = 1 if messages and messages[0].summary_of is not None else 0
         kept_cut = _budget_cut(messages, budget, self._settings.keep_rounds)
         turn_cut = _turn_cut(messages)
-        cuts = (turn_cut if by_hand else 0, kept_cut, turn_cut, _round_cut(messages))
+        cuts = (turn_cut, kept_cut) if by_hand else (kept_cut, turn_cut, _round_cut(messages))
         return next((cut for cut in cuts if cut > floor), 0)
 
     async def _summarise(self, context: RunContext, dropped: Sequence[Message]) -> str:
@@ -155,7 +155,10 @@ class Compactor:
             summary = await unless_stopped(listen(), context.cancelled)
         finally:
             await self._journal.record_calls(accounts)
-        return clean_text(summary).strip()
+        text = clean_text(summary).strip()
+        if not text:
+            raise LLMBadResponse("the summary is empty")
+        return text
 
     def _record(self, context: RunContext, dropped: Sequence[Message], summary: str) -> Message:
         """The summary as a message, with the guard's tail before the first kept round."""
@@ -178,8 +181,8 @@ class Compactor:
 
 
 def prompt_tokens(context: RunContext) -> int:
-    """Size of the next prompt: what the provider counted last, or a guess from its bytes."""
-    return context.prompt_tokens or context.size_bytes // BYTES_PER_TOKEN
+    """Size of the next prompt: what the provider counted last, and a guess for what came since."""
+    return context.counted_tokens + context.uncounted_bytes // BYTES_PER_TOKEN
 
 
 def _budget_cut(messages: Sequence[Message], budget_bytes: int, most_rounds: int) -> int:
@@ -208,18 +211,22 @@ def _round_cut(messages: Sequence[Message]) -> int:
     return max((n for n, m in enumerate(messages) if m.role != "tool"), default=0)
 
 
-def transcript(messages: Iterable[Message], budget_bytes: int) -> str:
-    """The messages as plain text for a summary; the oldest are left out above *budget_bytes*."""
+def transcript(messages: Sequence[Message], budget_bytes: int) -> str:
+    """The messages as plain text for a summary; the oldest are left out above *budget_bytes*.
+
+    A summary at their head stays, and whole: it is all that is left of what was before.
+    """
+    summaries = [message.text for message in messages[:1] if message.summary_of is not None]
     lines: list[str] = []
-    room = budget_bytes
-    for message in reversed(list(messages)):
+    room = budget_bytes - sum(len(text.encode()) for text in summaries)
+    for message in reversed(messages[len(summaries) :]):
         line = _line(message)
         room -= len(line.encode())
         if room < 0 and lines:
             lines.append("…")
             break
         lines.append(line)
-    return "\n\n".join(reversed(lines))
+    return "\n\n".join([*summaries, *reversed(lines)])
 
 
 def _line(message: Message) -> str:

@@ -40,14 +40,15 @@ class RunContext:
     """Data URIs of the pictures that the prompt shows, by file id."""
     last_seq: int = 0
     """The `seq` of the session's newest message; the run alone adds to it."""
-    size_bytes: int = 0
-    """About what the window adds up to as a prompt."""
     rounds: int = 0
     """Rounds begun so far, those before a restart too."""
     usage: Usage = field(default_factory=Usage)
     """Of this run's agent calls."""
-    prompt_tokens: int = 0
-    """Size of the last prompt and its reply, as the provider counted."""
+    counted_tokens: int = 0
+    """Size of the last prompt and its reply, as the provider counted; 0 if it counted none since
+    the history was last made shorter."""
+    uncounted_bytes: int = 0
+    """About what the window has gained since then."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     compaction_asked: bool = False
     """A person asked to make the history shorter; done after the round."""
@@ -67,12 +68,27 @@ class RunContext:
                 self.call_ids.add(call_id)
                 return call_id
 
+    def clear(self) -> None:
+        """Empty the window."""
+        self.messages = []
+        self.counted_tokens = 0
+        self.uncounted_bytes = 0
+
     def extend(self, messages: Iterable[Message]) -> None:
         """Add messages that were just stored to the window."""
         for message in messages:
             self.messages.append(message)
-            self.size_bytes += size_bytes(message)
             self.last_seq = message.seq
+            self._count(message)
+
+    def _count(self, message: Message) -> None:
+        head = self.messages[0]
+        is_longer_prompt = head.summary_of is not None and message.seq < head.seq
+        if message.usage is None or is_longer_prompt:
+            self.uncounted_bytes += size_bytes(message)
+        else:
+            self.counted_tokens = message.usage.prompt_tokens + message.usage.completion_tokens
+            self.uncounted_bytes = 0
 
 
 def size_bytes(message: Message) -> int:

@@ -46,8 +46,6 @@ class History:
             messages = await load_prompt_messages(db, session.id)
             newest_seq = await last_seq(db, session.id)
             usage = await run_usage(db, run.id)
-        files = [part for message in messages for part in files_of(message.content)]
-        await place_uploads(self._store, self._blobs, files, self._workspace)
         context = RunContext(
             session=session,
             run=run,
@@ -60,6 +58,7 @@ class History:
             usage=usage,
             cancelled=cancelled,
         )
+        await self._place_files(messages)
         await self._apply(context, messages, newest_seq)
         return context
 
@@ -81,16 +80,23 @@ class History:
             rules=self._rules,
             locale=context.session.locale,
         )
-        context.messages = []
-        context.size_bytes = 0
+        context.clear()
         context.extend(messages)
         context.last_seq = newest_seq  # superseded messages are not in the window
         context.notices = list(scan.notices)
         context.guard.reset_from(scan.tail)
         context.last_tool_names = scan.tool_names
-        context.prompt_tokens = counted_tokens(messages)
         context.call_ids = {call.id for message in messages for call in message.tool_calls}
         context.pictures = await self.load_pictures(messages)
+
+    async def admit_files(self, context: RunContext, messages: Sequence[Message]) -> None:
+        """Give the run the files of *messages* that joined it, as `open` does for earlier ones."""
+        await self._place_files(messages)
+        context.pictures |= await self.load_pictures(messages)
+
+    async def _place_files(self, messages: Sequence[Message]) -> None:
+        files = [part for message in messages for part in files_of(message.content)]
+        await place_uploads(self._store, self._blobs, files, self._workspace)
 
     async def load_pictures(self, messages: Sequence[Message]) -> dict[str, str]:
         """Data URIs of every picture the prompt of *messages* shows."""
@@ -118,17 +124,6 @@ def rounds_of(run: Run, messages: Iterable[Message]) -> int:
     """How many rounds the run began; compaction may have hidden some, the row counts all."""
     seen = sum(1 for m in messages if m.run_id == run.id and m.role == "assistant")
     return max(run.rounds, seen)
-
-
-def counted_tokens(messages: Sequence[Message]) -> int:
-    """What the provider counted for the last prompt and its reply; 0 if it counted nothing."""
-    compacted_seq = messages[0].seq if messages and messages[0].summary_of else 0
-    for message in reversed(messages):
-        if message.seq <= compacted_seq:
-            break  # counted before the history became shorter
-        if message.usage is not None:
-            return message.usage.prompt_tokens + message.usage.completion_tokens
-    return 0
 
 
 def stored_tail(messages: Sequence[Message]) -> NoProgressTail | None:

@@ -15,6 +15,7 @@ from server.metrics import Metrics
 from server.store.engine import Store
 from server.store.ids import new_id
 from server.store.messages import append_messages
+from server.store.rows import lock_session
 from server.store.runs import (
     Decision,
     begin_round,
@@ -91,6 +92,7 @@ class Journal:
         """Make the messages that wait to join part of the run, in the order they came."""
         async with self._store.write() as db:
             await fence(db, context.run.id, context.run.attempt)
+            await lock_session(db, context.session.id)  # nobody takes one away meanwhile
             waiting = [run for run in await queued(db, context.session.id) if run.steer]
             messages = [
                 Message(

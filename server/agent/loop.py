@@ -2,8 +2,9 @@
 
 import hashlib
 import logging
+import time
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,10 +24,16 @@ from guard import Evidence as GuardEvidence
 from server.agent.calls import Answer, CallRunner
 from server.agent.compaction import Compactor
 from server.agent.context import RunContext
+from server.agent.history import History
 from server.agent.journal import Journal, RoundVerdict, account_of
 from server.agent.speaker import Speaker, attached_files
 from server.agent.stopping import Stopped, unless_stopped
-from server.errors import ContextOverflow, EmptyReplies, LLMContextOverflow
+from server.errors import (
+    ContextOverflow,
+    EmptyReplies,
+    LLMContextOverflow,
+    StoreUnavailable,
+)
 from server.llm.port import AttemptFailed, Model, ModelRequest, Reply
 from server.message import Message, ToolCall, clean_text
 from server.store.usage import LlmCall
@@ -45,12 +52,14 @@ class AgentLoop:
         self,
         *,
         model: Model,
+        history: History,
         registry: Registry,
         calls: CallRunner,
         journal: Journal,
         compactor: Compactor,
     ) -> None:
         self._model = model
+        self._history = history
         self._registry = registry
         self._calls = calls
         self._journal = journal
@@ -72,6 +81,7 @@ class AgentLoop:
         _recheck(context)
         while not _has_answered(context):
             _check_stop(context)
+            await self._compactor.compact_if_due(context, sink)
             context.rounds += 1
             sink.emit(RoundStarted(context.rounds))
             asked = await self._ask(context, sink)
@@ -121,10 +131,12 @@ class AgentLoop:
             await self._keep_spoken(context, speaker, accounts)
             sink.emit(RoundFinished(context.rounds))
             raise
-        except BaseException:
+        except BaseException as error:
             speaker.discard()
             sink.emit(RoundFinished(context.rounds))
-            await self._journal.record_calls(accounts)
+            if not isinstance(error, StoreUnavailable):  # it would only be waited for once more
+                with suppress(StoreUnavailable):  # why the round ended matters more
+                    await self._journal.record_calls(accounts)
             raise
 
     async def _reply(
@@ -156,10 +168,16 @@ class AgentLoop:
                     speaker.hear(event)
             raise AssertionError("a model's stream ends in a reply or an error")
 
-        reply = await unless_stopped(listen(), context.cancelled)
+        started = time.monotonic()
+        try:
+            reply = await unless_stopped(listen(), context.cancelled)
+        except Stopped:
+            total_ms = round((time.monotonic() - started) * 1000)
+            cut = AttemptFailed("cancelled", bool(speaker.spoken()), total_ms)
+            accounts.append(self._account(context, cut))
+            raise
         if reply.usage is not None:
             context.usage += reply.usage
-            context.prompt_tokens = reply.usage.prompt_tokens + reply.usage.completion_tokens
         return reply
 
     def _request(self, context: RunContext) -> ModelRequest:
@@ -246,7 +264,6 @@ class AgentLoop:
         _act(context)
         _check_stop(context)
         await self._join(context, sink)
-        await self._compactor.compact_if_due(context, sink)
 
     async def _join(self, context: RunContext, sink: RunSink) -> None:
         """Take in what people sent to steer the run; a real message begins a new turn."""
@@ -258,6 +275,7 @@ class AgentLoop:
             context.guard.reset_from(None)
         for message in joined:
             sink.emit(UserJoined(message.id, message.text, attached_files(message)))
+        await self._history.admit_files(context, joined)
 
 
 def _check_stop(context: RunContext) -> None:

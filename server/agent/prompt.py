@@ -120,7 +120,7 @@ class Prompt:
     def _date_note(self, message: Message) -> str:
         """Tell the model the day where it differs from the day of the message before."""
         day = message.created_at.astimezone(self._zone).date()
-        if message.synthetic or day == self._last_date:
+        if day == self._last_date:
             return ""
         self._last_date = day
         return self._texts.date_note(day)

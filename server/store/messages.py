@@ -173,9 +173,13 @@ async def message_exists(db: AsyncConnection, message_id: str) -> bool:
     return await db.scalar(query) is not None
 
 
-async def load_message(db: AsyncConnection, message_id: str) -> tuple[str, Message]:
+async def load_message(
+    db: AsyncConnection, message_id: str, *, include_superseded: bool = True
+) -> tuple[str, Message]:
     """The id of its session and the message, or `NotFound`."""
     query = sa.select(_MESSAGE).where(_MESSAGE.c.id == message_id)
+    if not include_superseded:
+        query = query.where(_MESSAGE.c.superseded_by_run_id.is_(None))
     row = (await db.execute(query)).mappings().first()
     if row is None:
         raise NotFound("there is no such message")

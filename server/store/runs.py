@@ -12,9 +12,10 @@ from server.errors import Fenced, NotFound
 from server.message import FilePart
 from server.store.codec import from_json, to_json
 from server.store.rows import changed, lock_session
-from server.store.tables import DecisionRow, RunRow, table_of
+from server.store.tables import DecisionRow, RunRow, SessionRow, table_of
 
 _RUN = table_of(RunRow)
+_SESSION = table_of(SessionRow)
 _DECISION = table_of(DecisionRow)
 
 # Built once, since they are sent in every round: building one costs as much as running it.
@@ -135,6 +136,28 @@ async def sessions_with_queue(db: AsyncConnection) -> list[str]:
     return list(await db.scalars(query))
 
 
+async def idle_queues(db: AsyncConnection) -> list[str]:
+    """Ids of the sessions whose queue could go on: neither held nor behind a run under way."""
+    busy = sa.select(_RUN.c.session_id).where(_RUN.c.status == "RUNNING")
+    query = (
+        sa.select(_RUN.c.session_id)
+        .distinct()
+        .join(_SESSION, _SESSION.c.id == _RUN.c.session_id)
+        .where(
+            _RUN.c.status == "QUEUED",
+            sa.not_(_SESSION.c.queue_paused),
+            _RUN.c.session_id.not_in(busy),
+        )
+    )
+    return list(await db.scalars(query))
+
+
+async def awaits_message(db: AsyncConnection, message_id: str) -> bool:
+    """Whether a queued run of any session will bring a message with this id."""
+    query = sa.select(_RUN.c.id).where(_RUN.c.status == "QUEUED", _RUN.c.message_id == message_id)
+    return await db.scalar(query.limit(1)) is not None
+
+
 async def start_run(
     db: AsyncConnection, run_id: str, owner: str, lease_until: datetime, now: datetime
 ) -> int | None:
@@ -159,23 +182,32 @@ async def start_run(
 
 
 async def claim_expired(
-    db: AsyncConnection, owner: str, lease_until: datetime, now: datetime, *, any_owner: bool
+    db: AsyncConnection,
+    owner: str,
+    lease_until: datetime,
+    now: datetime,
+    *,
+    any_owner: bool,
+    held: Collection[str] = (),
 ) -> list[Run]:
-    """Take over the runs of processes that are gone, oldest first.
+    """Take over the runs that nobody executes, oldest first.
 
     Args:
-        any_owner: Also those whose lease is not over; for a process that is known to be alone.
-
-    Runs of *owner* itself are left alone, so that no process runs one of its own twice.
+        any_owner: Also those of others whose lease is not over; for a process that is known to
+            be alone.
+        held: What *owner* executes. Its other runs began without its knowledge, when the answer
+            to a commit was lost; they are taken when their lease is over.
     """
-    is_over = sa.or_(_RUN.c.lease_until.is_(None), _RUN.c.lease_until < now)
+    is_free = sa.or_(_RUN.c.lease_until.is_(None), _RUN.c.lease_until < now)
+    if any_owner:
+        is_free = sa.or_(is_free, _RUN.c.lease_owner.is_distinct_from(owner))
     statement = (
         sa.update(_RUN)
-        .where(_RUN.c.status == "RUNNING", _RUN.c.lease_owner.is_distinct_from(owner))
+        .where(_RUN.c.status == "RUNNING", is_free, _RUN.c.id.not_in(held))
         .values(attempt=_RUN.c.attempt + 1, lease_owner=owner, lease_until=lease_until)
         .returning(_RUN)
     )
-    rows = await db.execute(statement if any_owner else statement.where(is_over))
+    rows = await db.execute(statement)
     claimed = [_decode(row) for row in rows.mappings()]
     return sorted(claimed, key=lambda run: (run.created_at, run.id))
 
@@ -240,6 +272,14 @@ async def finish_run(
     )
     if not await changed(db, statement, {"run_id": run_id, "of_attempt": attempt}):
         raise Fenced(run_id)
+
+
+async def has_ended(db: AsyncConnection, run_id: str, attempt: int) -> bool:
+    """Whether the run's end was written by whoever made this attempt."""
+    query = sa.select(_RUN.c.id).where(
+        _RUN.c.id == run_id, _RUN.c.attempt == attempt, _RUN.c.status != "RUNNING"
+    )
+    return await db.scalar(query) is not None
 
 
 async def begin_round(db: AsyncConnection, run_id: str, attempt: int, rounds: int) -> None:

@@ -19,6 +19,7 @@ from server.errors import Locale
 from server.eventring import EventRing
 from server.state import State
 from server.ws import wire
+from server.ws.deadline import Deadline, open_deadline
 from server.ws.faults import RESTART_TEXT, text_in
 from server.ws.policy import Policy
 
@@ -189,27 +190,25 @@ class Connection:
         self._beat()
         try:
             with suppress(WebSocketDisconnect):
-                await self._send_until_closed()
+                async with open_deadline(self._policy.send_seconds) as deadline:
+                    await self._send_until_closed(deadline)
         finally:
             self._room.set()  # nothing will make room any more; the reader sees the end itself
             if self._beat_timer is not None:
                 self._beat_timer.cancel()
 
-    async def _send_until_closed(self) -> None:
+    async def _send_until_closed(self, deadline: Deadline) -> None:
         while True:
             await self._signal.wait()
             self._signal.clear()
-            await self._send(self._take())
-            if self._close is not None and not self._answers:
-                async with asyncio.timeout(self._policy.send_seconds):
-                    await self._websocket.close(*self._close)
-                return
-
-    async def _send(self, batch: Sequence[str]) -> None:
-        async with asyncio.timeout(self._policy.send_seconds):
-            for text in batch:
+            deadline.begin()
+            for text in self._take():
                 await self._websocket.send_text(text)
-        self._sent_at = time.monotonic()
+            self._sent_at = time.monotonic()
+            if self._close is not None and not self._answers:
+                await self._websocket.close(*self._close)
+                return
+            deadline.done()
 
     def _take(self) -> list[str]:
         """What is next: answers, then events, then the state that goes with them."""

@@ -141,7 +141,6 @@ def _inbound(caller: Caller, params: wire.StartRun | wire.SteerRun, when_busy: W
         text=text,
         keys=(f"ws:{params.session}:{params.client_msg_id}",),
         session_id=params.session,
-        owner=caller.connection.user.name,
         message_id=params.client_msg_id,
         files=[InboundFile(file_id) for file_id in files],
         when_busy=when_busy,

@@ -45,7 +45,8 @@ async def test_run_that_compacts_every_twelve_rounds_is_stopped_at_fifteen(
         asked = [request for request in gateway.requests if not is_compaction(request)]
         assert len(asked) == 15
         after = asked[12].messages
-        assert after[1]["content"].startswith("<conversation-summary>")
+        assert after[1]["content"].startswith("<date-change>20"), "the day was told in what is gone"
+        assert "<conversation-summary>" in after[1]["content"]
         assert "找一下群名" in after[1]["content"]
         assert len(notices_in(asked[12])) == 1, "the notice of round 10 is kept, that of 5 is cut"
         activities = [e for e in events if e["type"] == "ACTIVITY_SNAPSHOT"]
@@ -203,3 +204,106 @@ async def test_compaction_can_be_steered_into_a_run(tmp_path: Path, sqlite_url: 
         assert events[-1]["type"] == "RUN_FINISHED"
         assert "SUMMARY" in gateway.requests[-1].messages[1]["content"]
         assert "/compact" not in gateway.requests[-1].body.decode()
+
+
+async def test_talk_without_tools_is_compacted_near_the_limit(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    def play(request: Recorded) -> Play:
+        if is_compaction(request):
+            return reply("SUMMARY")
+        return reply("fine", usage=Usage(120_000, 0, 10))
+
+    async with (
+        serve_gateway(play, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.ask(session, "one")
+        await house.ask(session, "two")
+        assert [is_compaction(request) for request in gateway.requests] == [False, True, False]
+        assert "SUMMARY" in gateway.requests[-1].messages[1]["content"]
+        assert gateway.requests[-1].messages[-1]["content"].endswith("two")
+
+
+async def test_results_count_before_the_provider_has_counted_them(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    read = [call("read_file", {"path": f"{n}.txt"}) for n in range(4)]
+
+    def play(request: Recorded) -> Play:
+        if is_compaction(request):
+            return reply("SUMMARY")
+        if any(message["role"] == "tool" for message in request.messages):
+            return reply("done")
+        return reply(calls=read, usage=Usage(100, 0, 10))
+
+    async with (
+        serve_gateway(play, title=is_title) as gateway,
+        open_house(
+            settings_for(tmp_path, sqlite_url, gateway.url, HEADWAY_MODEL_CONTEXT_TOKENS="16000")
+        ) as house,
+    ):
+        for n in range(4):
+            house.workspace.joinpath(f"{n}.txt").write_text(f"line {n}\n" * 2000)
+        await house.ask(await house.create(), "go")
+        assert [is_compaction(request) for request in gateway.requests] == [False, True, False]
+
+
+async def test_empty_summary_leaves_the_history_as_it_was(tmp_path: Path, sqlite_url: str) -> None:
+    def play(request: Recorded) -> Play:
+        return reply() if is_compaction(request) else reply("fine")
+
+    async with (
+        serve_gateway(play, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        for n in range(3):
+            await house.ask(session, f"question {n}")
+        events = await house.ask(session, "/compact")
+        assert events[-1]["code"] == "model_bad_response"
+        assert len(await house.prompt_messages(session)) == 6
+
+
+async def test_compact_by_hand_again_asks_for_nothing(tmp_path: Path, sqlite_url: str) -> None:
+    def play(request: Recorded) -> Play:
+        return reply("SUMMARY") if is_compaction(request) else reply("fine")
+
+    async with (
+        serve_gateway(play, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        for n in range(3):
+            await house.ask(session, f"question {n}")
+        await house.ask(session, "/compact", key="first")
+        events = await house.ask(session, "/compact", key="second")
+        assert events[-1]["type"] == "RUN_FINISHED"
+        assert sum(map(is_compaction, gateway.requests)) == 1
+        assert [m.role for m in await house.prompt_messages(session)] == [
+            "user",
+            "user",
+            "assistant",
+        ]
+
+
+async def test_earlier_summary_goes_whole_into_the_next_one(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    first = "".join(f"fact {n}; " for n in range(2000))
+
+    def play(request: Recorded) -> Play:
+        return reply(first) if is_compaction(request) else reply("fine")
+
+    async with (
+        serve_gateway(play, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        for turn in range(2):
+            for n in range(3):
+                await house.ask(session, f"question {turn} {n}")
+            await house.ask(session, "/compact", key=f"compact {turn}")
+        second = [request for request in gateway.requests if is_compaction(request)][1]
+        assert first.strip() in second.messages[1]["content"]

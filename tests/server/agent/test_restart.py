@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
+from server.ending import write_ending
+from server.errors import Fenced, StoreUnavailable
 from server.message import Message
+from server.outcome import ending_of
 from server.store.engine import open_store
 from server.store.messages import append_messages
 from server.store.runs import running
@@ -196,6 +201,60 @@ async def test_rewritten_results_change_no_verdict(tmp_path: Path, sqlite_url: s
             events = await house.ended(session)
             assert events[-1]["code"] == "no_progress_loop"
         assert len(gateway.requests) == 16
+
+
+async def test_steered_message_joins_the_run_that_a_restart_resumed(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    script = [HANG, SEARCH, reply("done")]
+    async with serve_gateway(script, title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "go")
+            await gateway.wait_for_requests(1)
+            await house.say(session, "look elsewhere", when_busy="steer")
+        async with open_house(settings) as house:
+            await house.ended(session)
+            assert gateway.requests[2].messages[-1]["content"] == "look elsewhere"
+            assert (await house.state["inbox"].state_of(session.id)).queue == ()
+
+
+async def test_queue_that_stood_when_a_server_stopped_goes_on_beside_other_processes(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    ends_in_grace = reply("first", quirks=Quirks(before_headers=0.5))
+    async with serve_gateway([ends_in_grace, reply("second")], title=is_title) as gateway:
+        settings = settings_for(tmp_path, postgres_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "one")
+            await gateway.wait_for_requests(1)
+            await house.say(session, "two")
+        async with open_house(settings) as house:
+            await house.ended(session)
+            said = [m.text for m in await house.messages(session)]
+            assert said == ["one", "first", "two", "second"]
+
+
+async def test_outcome_whose_commit_was_not_acknowledged_is_written_once(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        serve_gateway([reply("done")], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, database_url, gateway.url)) as house,
+    ):
+        store, session = house.state["store"], await house.create()
+        await house.ask(session, "go")
+        [run] = await house.runs(session)
+        again = ending_of(StoreUnavailable("gone"), "en").outcome(run, None, "scripted")
+        written = await write_ending(store, run, again)
+        assert written.session.status == "COMPLETED"
+        assert (await house.run(run.id)).outcome_code == "completed"
+        async with store.read() as db:
+            assert await db.scalar(sa.text("SELECT count(*) FROM outbox")) == 1
+        with pytest.raises(Fenced):
+            await write_ending(store, replace(run, attempt=2), again)
 
 
 async def _rewrite_results(url: str) -> None:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from server.store.usage import session_usage
 from tests.fakes.llm import NEVER, Quirks, call, forever, reply, serve_gateway
 from tests.house import House, is_title, open_house, settings_for
@@ -47,6 +49,22 @@ async def test_stop_closes_the_models_stream_and_keeps_what_was_said(
         assert "一二三四五六七八九十".startswith(said.text)
         await house.ask(session, "go on")
         assert gateway.requests[1].messages[-2]["content"] == said.text
+
+
+async def test_request_that_a_stop_cut_is_in_the_accounts(tmp_path: Path, sqlite_url: str) -> None:
+    half = reply("half a sentence", quirks=Quirks(piece_chars=4, hold_at=3))
+    async with (
+        serve_gateway([half], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.say(session, "go")
+        await house.until(session, _has("TEXT_MESSAGE_CONTENT"))
+        await house.state["inbox"].cancel(session.id, None, "ann")
+        assert _is_cancelled(await house.ended(session))
+        async with house.state["store"].read() as db:
+            errors = list(await db.scalars(sa.text("SELECT error FROM llm_call")))
+        assert errors == ["cancelled"]
 
 
 async def test_stop_kills_the_tools_process_group(tmp_path: Path, sqlite_url: str) -> None:

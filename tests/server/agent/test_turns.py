@@ -1,14 +1,22 @@
 """What people do while a run is under way, and to what was said before."""
 
 import asyncio
+import io
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from channels.port import InboundFile
 from server.errors import BadRequest, Conflict, NotFound
-from tests.fakes.llm import Quirks, call, reply, serve_gateway
-from tests.house import House, is_title, open_house, settings_for
+from server.store.files import StoredFile, insert_file
+from server.store.ids import new_id
+from server.store.rows import lock_session
+from server.store.sessions import Session
+from tests.fakes.llm import Quirks, call, forever, reply, serve_gateway
+from tests.house import House, assert_prefixes, is_title, open_house, settings_for
 
 
 def _held(gate: asyncio.Event, text: str = "first") -> Any:
@@ -245,3 +253,205 @@ async def test_hundred_sessions_of_fourteen_rounds_share_no_streak(
         for session in sessions:
             events = await house.ended(session)
             assert events[-1]["type"] == "RUN_FINISHED"
+
+
+async def test_steered_picture_is_seen_and_lies_in_the_workspace(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    gate = asyncio.Event()
+    look = reply(calls=[call("list_dir", {"path": "."})], quirks=Quirks(before_headers=gate))
+    async with (
+        serve_gateway([look, reply("red"), reply("bye")], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.say(session, "go")
+        await gateway.wait_for_requests(1)
+        file = await _upload_picture(house, session)
+        await house.say(session, "see", when_busy="steer", files=[InboundFile(file.id)])
+        gate.set()
+        await house.ended(session)
+        [part] = [m for m in gateway.requests[1].messages if isinstance(m["content"], list)]
+        assert part["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
+        assert (house.workspace / "uploads" / f"{file.id}-red.png").exists()
+        await house.ask(session, "next")
+        assert_prefixes(gateway.requests)
+
+
+async def _upload_picture(house: House, session: Session) -> StoredFile:
+    data = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(data, "PNG")
+    file = StoredFile(
+        id=new_id(),
+        session_id=session.id,
+        owner=session.owner,
+        name="red.png",
+        media_type="image/png",
+        size_bytes=len(data.getvalue()),
+        sha256=await house.state["blobs"].write(data.getvalue()),
+        created_at=datetime.now(UTC),
+    )
+    async with house.state["store"].write() as db:
+        await insert_file(db, file)
+    return file
+
+
+async def test_hold_ends_with_the_messages_it_held(tmp_path: Path, sqlite_url: str) -> None:
+    stop, finish = asyncio.Event(), asyncio.Event()
+    script = [_held(stop), _held(finish, "third"), reply("fourth")]
+    async with (
+        serve_gateway(script, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        inbox = house.state["inbox"]
+        session = await house.create()
+        await house.say(session, "one")
+        await gateway.wait_for_requests(1)
+        two = await house.say(session, "two")
+        await inbox.cancel(session.id, None, "ann")
+        await house.ended(session)
+        await house.settled(session)
+        await inbox.remove_queued(session.id, two.run_id)
+        await house.say(session, "three")
+        await gateway.wait_for_requests(2)
+        await house.say(session, "four")
+        [item] = (await inbox.state_of(session.id)).queue
+        assert not item.paused
+        finish.set()
+        await house.ended(session, 3)
+
+
+async def test_message_that_left_the_history_cannot_be_run_again(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    async with (
+        serve_gateway([reply("a"), reply("b")], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.ask(session, "one", message_id="m1")
+        await house.ask(session, "uno", edit_of="m1", message_id="m2")
+        for number, given in enumerate(({"retry_of": "m1"}, {"edit_of": "m1"})):
+            with pytest.raises(NotFound):
+                await house.say(session, "eins", key=f"again {number}", **given)
+        assert [m.text for m in await house.messages(session)] == ["uno", "b"]
+
+
+async def test_queue_goes_on_past_what_an_edit_before_it_withdrew(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    gate = asyncio.Event()
+    script = [_held(gate), reply("b"), reply("c"), reply("d")]
+    async with (
+        serve_gateway(script, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.say(session, "one", message_id="m1")
+        await gateway.wait_for_requests(1)
+        await house.say(session, "uno", edit_of="m1")
+        await house.say(session, "", key="retry", retry_of="m1")
+        await house.say(session, "eins", edit_of="m1")
+        await house.say(session, "last")
+        gate.set()
+        await house.ended(session, 4)
+        said = [m.text for m in await house.messages(session) if m.role == "user"]
+        assert said == ["uno", "eins", "last"]
+        assert (await house.state["inbox"].state_of(session.id)).queue == ()
+
+
+async def test_ids_that_clients_choose_never_clash(tmp_path: Path, sqlite_url: str) -> None:
+    gate = asyncio.Event()
+    script = [_held(gate), reply("other"), reply("second"), reply("third")]
+    async with (
+        serve_gateway(script, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session, other = await house.create(), await house.create()
+        await house.say(session, "one", message_id="1")
+        await gateway.wait_for_requests(1)
+        await house.say(session, "two", message_id="2")
+        await house.say(session, "three", message_id="2")
+        await house.ask(other, "elsewhere", message_id="2")
+        gate.set()
+        await house.ended(session, 3)
+        ids = [m.id for m in await house.messages(session) if m.role == "user"]
+        assert ids == ["1", "2", f"{session.id}-2"]
+
+
+async def test_queued_message_cannot_be_emptied(tmp_path: Path, sqlite_url: str) -> None:
+    gate = asyncio.Event()
+    async with (
+        serve_gateway([_held(gate), reply("ok")], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.say(session, "one")
+        two = await house.say(session, "two")
+        with pytest.raises(BadRequest):
+            await house.state["inbox"].update_queued(session.id, two.run_id, "  ")
+        gate.set()
+        await house.ended(session, 2)
+
+
+async def test_sender_who_leaves_at_any_moment_leaves_no_run_that_nobody_executes(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    async with (
+        serve_gateway(forever(reply("ok")), title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        sessions = [await house.create() for _ in range(100)]
+        whole = await _turns_of(asyncio.create_task(house.say(sessions[0], "hello")), None)
+        for number, session in enumerate(sessions[1:], start=1):
+            saying = asyncio.create_task(house.say(session, "hello"))
+            await _turns_of(saying, whole * number // len(sessions))
+            saying.cancel()
+            await asyncio.wait({saying})
+        for session in sessions:
+            await house.settled(session)
+
+
+async def _turns_of(task: asyncio.Task[Any], most: int | None) -> int:
+    """Turns of the event loop until *task* is done, or *most* of them."""
+    turns = 0
+    while not task.done() and turns != most:
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+async def test_deleted_session_runs_nothing_of_its_queue(tmp_path: Path, sqlite_url: str) -> None:
+    async with (
+        serve_gateway([_held(asyncio.Event())], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create(kind="chat")
+        await house.say(session, "one")
+        await gateway.wait_for_requests(1)
+        await house.say(session, "two")
+        await house.state["inbox"].delete_session(session.id)
+        assert len(gateway.requests) == 1
+
+
+async def test_message_leaves_the_queue_only_when_no_run_is_about_to_take_it(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    gate = asyncio.Event()
+    async with (
+        serve_gateway([_held(gate)], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, postgres_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.say(session, "one")
+        two = await house.say(session, "two", when_busy="steer")
+        async with house.state["store"].write() as db:
+            await lock_session(db, session.id)  # as a run does that ends, or lets others join
+            leaving = asyncio.create_task(
+                house.state["inbox"].remove_queued(session.id, two.run_id)
+            )
+            done, _ = await asyncio.wait({leaving}, timeout=0.3)
+            assert not done
+        await leaving
+        gate.set()
+        await house.ended(session)

@@ -150,13 +150,23 @@ async def test_only_runs_whose_lease_is_over_are_claimed(store: Store) -> None:
         await make_running(store, f"r{number}", session_id=f"s{number}", owner=owner)
     async with store.write() as db:
         await renew_leases(db, "alive", ["r3"], later(90))
-        claimed = await claim_expired(db, "me", later(100), later(60), any_owner=False)
+        claimed = await claim_expired(db, "me", later(100), later(60), any_owner=False, held=["r4"])
     assert [run.id for run in claimed] == ["r1", "r2"]
     assert {(run.attempt, run.lease_owner, run.lease_until) for run in claimed} == {
         (2, "me", later(100))
     }
     async with store.write() as db:
-        assert await claim_expired(db, "me", later(200), later(61), any_owner=False) == []
+        claimed = await claim_expired(db, "me", later(200), later(61), any_owner=False, held=["r4"])
+    assert claimed == []
+
+
+async def test_process_claims_its_own_run_that_began_without_its_knowledge(store: Store) -> None:
+    await make_session(store)
+    await make_running(store, "r1", session_id="s1", owner="me")
+    async with store.write() as db:
+        assert await claim_expired(db, "me", later(100), later(29), any_owner=True) == []
+        [claimed] = await claim_expired(db, "me", later(100), later(60), any_owner=True)
+    assert (claimed.id, claimed.attempt) == ("r1", 2)
 
 
 async def test_process_that_is_alone_claims_live_leases_but_never_its_own(store: Store) -> None:
