@@ -97,11 +97,19 @@ def text_of(content: object) -> str:
 
 def as_text(call: NoProgressCall) -> NoProgressCall:
     """The call with texts where its type says so; a caller may have passed on a provider's junk."""
-    parts: tuple[object, ...] = (call.tool_name, call.arguments_json, call.result_content)
-    if all(isinstance(part, str) for part in parts):
+    name, arguments, content = call.tool_name, call.arguments_json, call.result_content
+    if _is_text(name) and _is_text(arguments) and _is_text(content):
         return call
-    name, arguments, content = map(text_of, parts)
-    return replace(call, tool_name=name, arguments_json=arguments, result_content=content)
+    return replace(
+        call,
+        tool_name=text_of(name),
+        arguments_json=text_of(arguments),
+        result_content=text_of(content),
+    )
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, str)
 
 
 def _is_text_part(part: object) -> bool:

@@ -11,13 +11,14 @@ SHELL_WAIT_ACTIONS = frozenset({"await_async", "write_stdin"})
 """Actions of `shell` that wait for a command that runs already."""
 
 
+_WAITS = re.compile("await_async|write_stdin")
 _UNFINISHED = re.compile(r'"completed"\s*:\s*false')
 _TIMED_OUT = re.compile(r'"timedOut"\s*:\s*true')
 
 
 def is_shell_wait(call: NoProgressCall) -> bool:
     """Whether the call waits for a running shell command or keeps it going."""
-    if call.tool_name != "shell":
+    if call.tool_name != "shell" or not _may_say(_WAITS, call.arguments_json):
         return False
     action = _field(call.arguments_json, "action")
     return isinstance(action, str) and action in SHELL_WAIT_ACTIONS
@@ -76,7 +77,7 @@ def _ask(rule: ExemptRule, call: NoProgressCall, faults: list[str]) -> bool:
 
 def _may_say(member: re.Pattern[str], text: str) -> bool:
     """Whether decoding is worth its time: letters of a key have no other escape than \\u."""
-    return member.search(text) is not None or "\\u" in text
+    return member.search(text) is not None or "\\u00" in text
 
 
 def _field(text: str, name: str) -> object:
