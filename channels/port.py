@@ -46,6 +46,11 @@ class ChatAddress:
     thread_id: str = ""
     """Of a topic; an ordinary reply is none."""
 
+    @property
+    def surface(self) -> str:
+        """The name of the surface that serves it, of which there is one for each app."""
+        return f"{self.platform}:{self.app_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
@@ -110,6 +115,9 @@ class Inbox(Protocol):
 
         Keys that were seen before do nothing again and give an empty text. Raises as `submit`.
         """
+
+    async def is_ready(self) -> bool:
+        """Whether a message would be kept now."""
 
     async def cancel_run(self, run_id: str, by: str) -> bool:
         """Ask a run to stop; False if it is over or none."""
@@ -180,6 +188,16 @@ class Health:
     acks: int = 0
     ack_seconds_max: float = 0.0
     """The slowest acknowledgement so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One look at what a bot needs, for the operator."""
+
+    subject: str
+    is_good: bool
+    text: str
+    """What was found; if it is not good, what to click or to set."""
 
 
 class Surface(Protocol):
