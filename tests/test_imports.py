@@ -14,7 +14,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "guard": frozenset({"guard"}),
     "channels": frozenset(
         {"channels", "aiohttp", "dingtalk_stream", "lark_oapi", "msgspec", "starlette"}
-        | {"websockets"}
+        | {"Crypto", "websockets", "yarl"}
     ),
 }
 """What a package may import beside the standard library; `server` may import anything."""
@@ -26,11 +26,14 @@ FLOORS = (
     "__main__",
     "cli",
     "app chat doctor serve",
-    "http health page rest rest_files rest_sessions agui_http sse ws",
+    "http health page rest rest_files rest_sessions agui_http hooks sse ws",
     "state",
+    "bots chats",
     "inbox",
     "runs",
-    "agent schedule outbox begin ending outcome titles websurface",
+    "telling surfaces",
+    "agent schedule outbox begin ending outcome attachments titles websurface upkeep",
+    "sentences",
     "llm tools store auth board eventlog eventring agui metrics probe session_state "
     "ws.objects ws.wire ws.policy",
     "message errors settings log",

@@ -1,0 +1,1 @@
+"""DingTalk: a bot on the stream connection, answering with AI cards or markdown."""

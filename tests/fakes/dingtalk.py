@@ -1,0 +1,488 @@
+"""A local DingTalk: its HTTP faces and its stream, on one real port of 127.0.0.1.
+
+    async with serve_dingtalk() as platform:
+        ...  # open a bot on platform.url with the credentials platform.app
+        ack = await platform.say("你好")
+        assert platform.chat() == ["…"]
+
+As a process, for a server that runs elsewhere: `python -m tests.fakes.dingtalk --port 0`; then
+`POST /sim/say`, `/sim/click`, and `GET /sim/state`.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from tests.fakes.dingtalk_world import (
+    Ack,
+    App,
+    Call,
+    Card,
+    Faults,
+    Refusal,
+    Script,
+    World,
+    api_refusal,
+    oapi,
+    paths,
+)
+
+__all__ = ["Ack", "Card", "FakeDingTalk", "Refusal", "api_refusal", "oapi", "serve_dingtalk"]
+
+TOPIC_MESSAGE = "/v1.0/im/bot/messages/get"
+TOPIC_CLICK = "/v1.0/card/instances/callback"
+TICKET_SECONDS = 90.0
+WAIT_SECONDS = 20.0
+"""For anything a test waits for."""
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One stream connection."""
+
+    number: int
+    app: App
+    topics: frozenset[str]
+    socket: web.WebSocketResponse
+    transport: asyncio.Transport
+    is_fed: bool = True
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class FakeDingTalk(World):
+    """The platform while it runs; made by `serve_dingtalk`."""
+
+    def __init__(
+        self, system_ping_seconds: float | None, cut_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(clock)
+        self.url = ""
+        """Base of both faces, the new and the old."""
+        self.app = self.add_app("ding_test", "secret-1")
+        self.calls: list[Call] = []
+        """All requests with their answers, in the order they came."""
+        self.faults = Faults()
+        self.connections: list[Connection] = []
+        self.opened = 0
+        """Connections that were ever opened."""
+        self.frames: list[tuple[int, Any]] = []
+        """All that clients sent on the stream, with the number of the connection."""
+        self._scripts: dict[str, Script] = {}
+        self._tickets: dict[str, tuple[App, frozenset[str], float]] = {}
+        self._acks: dict[str, tuple[asyncio.Future[Ack], float]] = {}
+        self._changed = asyncio.Condition()
+        self._frame_number = 0
+        self._message_number = 0
+        self._system_ping_seconds = system_ping_seconds
+        self._cut_seconds = cut_seconds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add_app(self, client_id: str, client_secret: str) -> App:
+        """Another bot on the platform."""
+        app = self.apps[client_id] = App(client_id, client_secret)
+        return app
+
+    def script(self, path: str, *refusals: Refusal) -> Script:
+        """Answer the next calls whose path ends with *path* so, one after the other."""
+        script = self._scripts.setdefault(path, Script())
+        script.refusals.extend(refusals)
+        return script
+
+    def chat(self, chat_id: str = "cidAb+C/d==") -> list[str]:
+        """The texts in a chat."""
+        return self.chats.get(chat_id, [])
+
+    def called(self, path: str) -> list[Call]:
+        """The calls whose path ends with *path*."""
+        return paths(self.calls, path)
+
+    @property
+    def only_card(self) -> Card:
+        """The card, where there is one."""
+        (card,) = self.cards.values()
+        return card
+
+    async def until(self, holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+        """Wait until *holds*; looked at after every change here."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(holds)
+
+    async def connected(self, count: int = 1) -> Connection:
+        """Wait until *count* connections were ever opened; the newest."""
+        await self.until(lambda: self.opened >= count and bool(self.connections))
+        return self.connections[-1]
+
+    def message(self, text: str = "hello", **changes: Any) -> dict[str, Any]:
+        """A message of Alice in her chat with the bot; `group=True` puts it into a group."""
+        self._message_number += 1
+        is_group = changes.pop("group", False)
+        chat_id = "cidGroup==" if is_group else "cidAb+C/d=="
+        made: dict[str, Any] = {
+            "msgId": f"msg{self._message_number}==",
+            "msgtype": "text",
+            "text": {"content": text},
+            "conversationType": "2" if is_group else "1",
+            "conversationId": chat_id,
+            "senderStaffId": "staff01",
+            "senderId": "$:LWCP_v1:$x",
+            "senderNick": "Alice",
+            "chatbotUserId": "$:LWCP_v1:$bot",
+            "robotCode": self.app.client_id,
+            "createAt": int(time.time() * 1000),
+            "isInAtList": True,
+            **changes,
+        }
+        session = f"s{self._message_number}"
+        made.setdefault("sessionWebhook", f"{self.url}/robot/sendBySession?session={session}")
+        made.setdefault("sessionWebhookExpiredTime", int(time.time() * 1000) + 5_400_000)
+        self._learn(made, session)
+        return {name: value for name, value in made.items() if value is not None}
+
+    async def say(self, text: str = "hello", **changes: Any) -> Ack:
+        """Push a message of Alice and wait for the acknowledgement."""
+        return await self.push(self.message(text, **changes))
+
+    async def push(self, data: Any, topic: str = TOPIC_MESSAGE, app: App | None = None) -> Ack:
+        """Push *data* once on a random connection of the app; again means a new frame."""
+        return await (await self.push_only(data, topic, app))
+
+    async def push_only(
+        self, data: Any, topic: str = TOPIC_MESSAGE, app: App | None = None
+    ) -> Awaitable[Ack]:
+        """Push *data*; what is given can be awaited for the acknowledgement."""
+        app = app or self.app
+        fed = [c for c in self.connections if c.is_fed and c.app is app and topic in c.topics]
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        return await self.send_frame(random.choice(fed), "CALLBACK", topic, text)
+
+    async def click(self, card_id: str, user: str = "staff01", **changes: Any) -> Ack:
+        """Press the stop button of a card."""
+        private = {"cardPrivateData": {"actionIds": ["stop"], "params": {}}}
+        data = {
+            "outTrackId": card_id,
+            "type": "actionCallback",
+            "userId": user,
+            "extension": "{}",
+            "content": json.dumps(private),
+            **changes,
+        }
+        ack = await self.push(data, TOPIC_CLICK)
+        answer = ack.data.get("response") if isinstance(ack.data, dict) else None
+        if isinstance(answer, dict) and "cardData" in answer and card_id in self.cards:
+            self.update_card({"outTrackId": card_id, **answer})
+            await self._change()
+        return ack
+
+    async def ping(self, connection: Connection) -> Ack:
+        """A system ping, as it comes every half a minute."""
+        return await (
+            await self.send_frame(connection, "SYSTEM", "ping", json.dumps({"opaque": "o1"}))
+        )
+
+    async def announce_disconnect(self, connection: Connection) -> None:
+        """Say that the connection ends; nothing more is pushed on it, and it is cut later."""
+        connection.is_fed = False
+        data = json.dumps({"reason": "persistent connection is timeout"})
+        await self.send_frame(connection, "SYSTEM", "disconnect", data)
+        self._start(self._cut_later(connection))
+
+    async def send_frame(
+        self, connection: Connection, kind: str, topic: str, data: str
+    ) -> asyncio.Future[Ack]:
+        """Send one frame."""
+        self._frame_number += 1
+        frame_id = f"sm_{self._frame_number}"
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Ack] = loop.create_future()
+        self._acks[frame_id] = (future, loop.time())
+        headers = {
+            "appId": "a1",
+            "connectionId": f"c{connection.number}",
+            "contentType": "application/json",
+            "messageId": frame_id,
+            "time": str(int(time.time() * 1000)),
+            "topic": topic,
+        }
+        frame = {"specVersion": "1.0", "type": kind, "headers": headers, "data": data}
+        await connection.socket.send_str(json.dumps(frame, ensure_ascii=False))
+        return future
+
+    def cut(self, connection: Connection) -> None:
+        """End the TCP connection without a close frame."""
+        connection.transport.abort()
+
+    async def close(self) -> None:
+        """End what is still open."""
+        for connection in list(self.connections):
+            self.cut(connection)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def routes(self) -> list[web.RouteDef]:
+        """The HTTP faces."""
+        return [
+            web.post("/v1.0/gateway/connections/open", self._discover),
+            web.get("/connect", self._connect),
+            web.get("/download/{code}", self._download),
+            web.post("/sim/say", self._sim_say),
+            web.post("/sim/click", self._sim_click),
+            web.get("/sim/state", self._sim_state),
+            web.route("*", "/{path:.*}", self._api),
+        ]
+
+    async def _api(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        script = next(
+            (script for end, script in self._scripts.items() if request.path.endswith(end)),
+            Script(),
+        )
+        call = Call(request.method, request.path, body, asyncio.get_running_loop().time())
+        number = len(self.calls)
+        self.calls.append(call)
+        await self._change()
+        if script.hold is not None:
+            await script.hold.wait()
+        refusal = script.refusals.popleft() if script.refusals else self._answer(request, body)
+        self.calls[number] = replace(call, status=refusal.status, answer=refusal.body)
+        await self._change()
+        if script.drops:
+            script.drops -= 1
+            assert request.transport is not None, "the client waits for its answer"
+            request.transport.abort()
+        return web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
+
+    def _answer(self, request: web.Request, body: Any) -> Refusal:
+        match request.method, request.path:
+            case "POST", "/v1.0/oauth2/accessToken":
+                return self.issue_token(body)
+            case "POST", "/robot/sendBySession":
+                return self.send_webhook(request.query.get("session", ""), body)
+            case "POST", "/media/upload":
+                return self._upload(request, body)
+        token = request.headers.get("x-acs-dingtalk-access-token", "")
+        app = self.admit(token, request.path, _SCOPES.get(request.path))
+        if isinstance(app, Refusal):
+            return app
+        return self._openapi(app, request.method, request.path, body)
+
+    def _openapi(self, app: App, method: str, path: str, body: Any) -> Refusal:
+        match method, path:
+            case "POST", "/v1.0/robot/oToMessages/batchSend":
+                return self.send_people(body)
+            case "POST", "/v1.0/robot/groupMessages/send":
+                return self.send_group(body)
+            case "POST", "/v1.0/robot/messageFiles/download":
+                return self._download_url(body)
+            case "POST", "/v1.0/robot/emotion/reply" | "/v1.0/robot/emotion/recall":
+                return self.react(body, remove=path.endswith("recall"))
+            case "POST", "/v1.0/card/instances/createAndDeliver":
+                return self.create_card(app, body)
+            case "POST", "/v1.0/card/instances":
+                return self.make_card(app, body)
+            case "PUT", "/v1.0/card/streaming":
+                return self.stream_card(app, body)
+            case "PUT", "/v1.0/card/instances":
+                return self.update_card(body)
+        return api_refusal(404, "InvalidAction.NotFound")
+
+    def _download_url(self, body: Any) -> Refusal:
+        if not body.get("robotCode"):
+            return api_refusal(400, "MissingrobotCode")
+        if body.get("downloadCode") not in self.files:
+            return api_refusal(400, "invalidParameter.downloadCode")
+        return Refusal(200, {"downloadUrl": f"{self.url}/download/{body['downloadCode']}"})
+
+    def _upload(self, request: web.Request, body: Any) -> Refusal:
+        admitted = self.admit(request.query.get("access_token", ""), request.path, None)
+        if isinstance(admitted, Refusal):
+            return oapi(40014, "不合法的access_token")
+        return oapi(0, media_id="@media1") if body else oapi(40004, "empty file")
+
+    async def _download(self, request: web.Request) -> web.Response:
+        data, media_type = self.files[request.match_info["code"]]
+        return web.Response(body=data, content_type=media_type)
+
+    async def _discover(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        loop = asyncio.get_running_loop()
+        self.calls.append(Call("POST", request.path, body, loop.time()))
+        await self._change()
+        if self.faults.hang:
+            await asyncio.Event().wait()
+        app = self.apps.get(body["clientId"])
+        refused = self.faults.refuse
+        if refused is None and (app is None or app.client_secret != body["clientSecret"]):
+            refused = api_refusal(401, "authFailed")
+        if refused is not None or app is None:
+            assert refused is not None, "an unknown app is refused"
+            return web.json_response(refused.body, status=refused.status)
+        ticket = f"t{len(self.calls)}+/="
+        topics = frozenset(sub["topic"] for sub in body["subscriptions"])
+        self._tickets[ticket] = (app, topics, loop.time() + TICKET_SECONDS)
+        endpoint = self.url.replace("http", "ws", 1) + "/connect"
+        return web.json_response({"endpoint": endpoint, "ticket": ticket})
+
+    async def _connect(self, request: web.Request) -> web.StreamResponse:
+        app, topics, until = self._tickets.pop(request.query["ticket"])  # good for one connection
+        assert until > asyncio.get_running_loop().time(), "the ticket is too old"
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        assert isinstance(request.transport, asyncio.Transport), "a TCP connection"
+        self.opened += 1
+        connection = Connection(self.opened, app, topics, socket, request.transport)
+        connection.is_fed = not self.faults.zombie
+        self.connections.append(connection)
+        await self._change()
+        self._start(self._misbehave(connection))
+        try:
+            async for message in socket:
+                if message.type == WSMsgType.TEXT:
+                    await self._heard(connection, json.loads(message.data))
+        finally:
+            connection.gone.set()
+            self.connections.remove(connection)
+            await self._change()
+        return socket
+
+    async def _heard(self, connection: Connection, frame: Any) -> None:
+        self.frames.append((connection.number, frame))
+        frame_id = frame["headers"]["messageId"]
+        if frame_id in self._acks:
+            future, sent_at = self._acks.pop(frame_id)
+            seconds = asyncio.get_running_loop().time() - sent_at
+            data = json.loads(frame["data"])
+            future.set_result(Ack(frame["code"], data, seconds, connection.number))
+        await self._change()
+
+    async def _misbehave(self, connection: Connection) -> None:
+        faults = self.faults
+        if faults.drop_after_seconds is not None:
+            await asyncio.sleep(faults.drop_after_seconds)
+            self.cut(connection)
+        elif faults.close_after_seconds is not None:
+            await asyncio.sleep(faults.close_after_seconds)
+            await connection.socket.close()
+        elif self._system_ping_seconds is not None and not faults.zombie:
+            with suppress(ConnectionError):
+                while not connection.gone.is_set():
+                    await self.ping_only(connection)
+                    await asyncio.sleep(self._system_ping_seconds)
+
+    async def ping_only(self, connection: Connection) -> None:
+        """A system ping whose answer nobody waits for."""
+        await self.send_frame(connection, "SYSTEM", "ping", json.dumps({"opaque": "o2"}))
+
+    async def _cut_later(self, connection: Connection) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._cut_seconds):
+                await connection.gone.wait()
+        self.cut(connection)
+
+    def _learn(self, message: Mapping[str, Any], session: str) -> None:
+        chat_id = message["conversationId"]
+        self.webhooks[session] = chat_id
+        if message["conversationType"] == "2":
+            self.groups.add(chat_id)
+        elif message["senderStaffId"]:
+            self.people[message["senderStaffId"]] = chat_id
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work, name="fake dingtalk")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _change(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _sim_say(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        ack = await self.say(body.pop("text"), **body)
+        return web.json_response(asdict(ack))
+
+    async def _sim_click(self, request: web.Request) -> web.Response:
+        return web.json_response(asdict(await self.click(**await request.json())))
+
+    async def _sim_state(self, request: web.Request) -> web.Response:
+        cards = {card_id: asdict(card) for card_id, card in self.cards.items()}
+        state = {"chats": self.chats, "cards": cards, "connections": len(self.connections)}
+        state["frames"] = len(self.frames)
+        return web.json_response(state)
+
+
+_SCOPES: Mapping[str, str] = {
+    "/v1.0/card/instances/createAndDeliver": "Card.Instance.Write",
+    "/v1.0/card/instances": "Card.Instance.Write",
+    "/v1.0/card/streaming": "Card.Streaming.Write",
+}
+
+
+async def _body(request: web.Request) -> Any:
+    if request.content_type.startswith("multipart/"):
+        return dict(await request.post())
+    raw = await request.read()
+    return json.loads(raw) if raw else {}
+
+
+@asynccontextmanager
+async def serve_dingtalk(
+    *,
+    port: int = 0,
+    system_ping_seconds: float | None = 30.0,
+    cut_seconds: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[FakeDingTalk]:
+    """A platform with one app.
+
+    Args:
+        port: 0 takes a free one.
+        system_ping_seconds: Between system pings; None sends none.
+        cut_seconds: From an announced disconnect to the end of its TCP connection.
+        clock: By which rates and tokens are judged.
+    """
+    platform = FakeDingTalk(system_ping_seconds, cut_seconds, clock)
+    app = web.Application(client_max_size=32 * 2**20)
+    app.add_routes(platform.routes())
+    runner = web.AppRunner(app, shutdown_timeout=0.5, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    host, bound, *_ = runner.addresses[0]
+    platform.url = f"http://{host}:{bound}"
+    try:
+        yield platform
+    finally:
+        await platform.close()
+        await runner.cleanup()
+
+
+async def _run(chosen: argparse.Namespace) -> None:
+    async with serve_dingtalk(port=chosen.port, system_ping_seconds=chosen.ping) as platform:
+        platform.app = platform.add_app(chosen.client_id, chosen.client_secret)
+        print(platform.url, flush=True)
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Serve a platform and print its base URL."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--client-id", default="ding_test")
+    parser.add_argument("--client-secret", default="secret-1")
+    parser.add_argument("--ping", type=float, default=30.0, help="seconds between system pings")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
