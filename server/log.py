@@ -8,6 +8,7 @@ import contextlib
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -55,6 +56,12 @@ def bound(*, session: str | None = None, run: str | None = None) -> Iterator[Non
     finally:
         _session.reset(session_was)
         _run.reset(run_was)
+
+
+def fault_of(error: Exception) -> str:
+    """Where *error* broke and its type, but not its own text, which may quote what people wrote."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    return f"error={type(error).__name__}\n{frames}"
 
 
 class LineFormatter(logging.Formatter):

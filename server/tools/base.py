@@ -3,13 +3,13 @@
 import asyncio
 import json
 import logging
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 from server.errors import Locale, ToolError
+from server.log import fault_of
 from server.message import clean_text
 from server.tools.arguments import parse_arguments
 from server.tools.cut import cut_result, size_bytes
@@ -163,14 +163,8 @@ async def _run(tool: Tool, arguments_json: str, context: ToolContext) -> ToolRes
     except Exception as error:  # noqa: BLE001 - a broken tool must not end the run
         if limit.expired():
             return error_result("timeout", f"stopped after {seconds:g} seconds without a result")
-        _log_fault(tool.spec.name, error)
+        _log.error("tool failed tool=%s %s", tool.spec.name, fault_of(error))
         return error_result("internal", f"{tool.spec.name} failed inside; this is not your fault")
-
-
-def _log_fault(name: str, error: Exception) -> None:
-    """Log where it broke, but not the error's own text, which may quote the arguments."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("tool failed tool=%s error=%s\n%s", name, type(error).__name__, frames)
 
 
 async def _tidy(result: ToolResult, cap_bytes: int) -> ToolResult:

@@ -164,11 +164,12 @@ async def test_cancelling_ends_ripgrep(context: ToolContext, tmp_path: Path) -> 
     slow = tmp_path / "rg"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
+    others = set(psutil.Process().children())
     task = asyncio.create_task(
         Registry([GrepSearch(slow)]).dispatch("grep_search", '{"pattern": "a"}', context)
     )
-    await until(lambda: bool(psutil.Process().children()))
-    children = psutil.Process().children()
+    await until(lambda: bool(set(psutil.Process().children()) - others))
+    children = set(psutil.Process().children()) - others
     task.cancel()
     async with asyncio.timeout(1):
         await asyncio.wait({task})
