@@ -1,0 +1,99 @@
+"""Fetches what a message came with: a picture, a file, or the message that it quotes."""
+
+import logging
+import mimetypes
+
+from channels import sentences
+from channels.clock import Clock
+from channels.dedupe import Window
+from channels.errors import DeliveryError, FetchError
+from channels.feishu import content, fields
+from channels.feishu.api import FeishuApi
+from channels.feishu.call import DOWNLOAD_BYTES_MAX, TooBig
+from channels.feishu.codes import Meaning, Refused
+from channels.feishu.content import OCTETS, Content, ResourceKind
+from channels.feishu.decode import Message, Person
+from channels.feishu.place import QUOTE_NAME, locator_from
+from channels.port import Fetched, Locale, RemoteFile
+
+logger = logging.getLogger(__name__)
+
+TOLD_SECONDS = 3600.0
+"""How often the operator is told at most, for each chat, that a permission is missing."""
+
+
+class Files:
+    """The downloads of one bot."""
+
+    def __init__(self, api: FeishuApi, locale: Locale, clock: Clock) -> None:
+        self._api = api
+        self._locale = locale
+        self._told = Window(TOLD_SECONDS, clock.monotonic)
+
+    async def fetch(self, file: RemoteFile) -> Fetched:
+        """Download *file*; a quote that cannot be read is an empty one, not a failure."""
+        where = locator_from(file.locator)
+        if where is None:
+            raise self._unavailable(file.name, "no locator")
+        if not where.resource_key:
+            return await self._quoted(where.message_id)
+        kind: ResourceKind = "image" if where.kind == "image" else "file"
+        try:
+            return await self._download(where.message_id, where.resource_key, kind, file.name)
+        except TooBig:
+            megabytes = DOWNLOAD_BYTES_MAX // 2**20
+            text = sentences.file_too_big(self._locale, file.name, megabytes)
+            raise FetchError("too big", text) from None
+        except Refused as refused:
+            if refused.meaning is not Meaning.SCOPE:
+                raise self._unavailable(file.name, str(refused)) from None
+            if self._told.claim([where.chat_id]):
+                scopes = ", ".join(refused.scopes)
+                logger.warning("[feishu] files cannot be read, missing permission: %s", scopes)
+            raise FetchError(str(refused), sentences.files_forbidden(self._locale)) from None
+        except DeliveryError as error:
+            raise self._unavailable(file.name, str(error)) from None
+
+    def _unavailable(self, name: str, why: str) -> FetchError:
+        return FetchError(why, sentences.file_unavailable(self._locale, name))
+
+    async def _download(self, message_id: str, key: str, kind: ResourceKind, name: str) -> Fetched:
+        found = await self._api.download(message_id, key, kind)
+        media_type = found.media_type
+        if media_type == OCTETS:
+            media_type = content.media_type_of(found.name or name)
+        if kind == "image":
+            name += mimetypes.guess_extension(media_type) or ""
+        return Fetched(found.data, name, media_type)
+
+    async def _quoted(self, message_id: str) -> Fetched:
+        try:
+            read = _content_of(fields.fields(await self._api.read_message(message_id)), message_id)
+            if read.text or not read.resources:
+                return Fetched(read.text.encode(), QUOTE_NAME, "text/plain")
+            first = read.resources[0]
+            return await self._download(message_id, first.key, first.kind, first.name)
+        except (DeliveryError, TooBig) as error:
+            logger.info("[feishu] a quoted message was not read: %s", type(error).__name__)
+            return Fetched(b"", QUOTE_NAME, "text/plain")
+
+
+def _content_of(item: fields.Fields, message_id: str) -> Content:
+    """Read a message as the platform keeps it, which has another shape than a pushed one."""
+    message = Message(
+        event_id="",
+        app_id="",
+        message_id=message_id,
+        chat_id="",
+        is_group=False,
+        thread_id="",
+        root_id="",
+        parent_id="",
+        sender=Person(""),
+        sender_type="",
+        sent_at=0.0,
+        mentions=(),
+        kind=fields.text(item, "msg_type"),
+        content=fields.parse(fields.text(fields.under(item, "body"), "content")),
+    )
+    return content.read(message, "")

@@ -1,0 +1,221 @@
+"""Shows runs in their chats: a live card each, and how it ended, by whatever way is left."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+
+from channels import sentences
+from channels.clock import Clock
+from channels.errors import DeliveryError
+from channels.feishu import card
+from channels.feishu.api import FeishuApi, Place, idempotency_key
+from channels.feishu.card import Ending
+from channels.feishu.codes import TABLES, Meaning, Refused, Unreachable
+from channels.feishu.live import LiveCard
+from channels.feishu.place import place_for
+from channels.port import Delivery, Inbox, Locale, RunSink, Turn
+
+logger = logging.getLogger(__name__)
+
+REACTION = "OnIt"
+"""Stands under a message from its receipt to the end of its run."""
+TOLD_MAX = 1000
+"""Deliveries that are remembered as done, in case the application could not note it."""
+
+Spawn = Callable[[Coroutine[None, None, None], str], None]
+
+_SIMPLER_HELPS = frozenset({Meaning.CARD, Meaning.TOO_LONG, Meaning.UNKNOWN, Meaning.BUG})
+
+
+class Outbound:
+    """All that one bot shows."""
+
+    def __init__(self, api: FeishuApi, inbox: Inbox, clock: Clock) -> None:
+        self._api = api
+        self._inbox = inbox
+        self._clock = clock
+        self._cards: dict[str, LiveCard] = {}
+        self._reactions: dict[str, dict[str, asyncio.Task[str]]] = {}
+        self._told: OrderedDict[str, None] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self, turn: Turn) -> RunSink:
+        """Show the run from now on."""
+        if known := self._cards.get(turn.run_id):
+            return known
+        live = LiveCard(turn, self._api, self._inbox, self._clock)
+        self._cards[turn.run_id] = live
+        self.spawn(self._keep_reactions(live), "keep-reactions")
+        return live
+
+    async def deliver(self, delivery: Delivery) -> None:
+        """Tell how the run ended: on its card, else as a card of its own, else as text."""
+        if delivery.id in self._told:
+            return
+        turn = delivery.turn
+        live = self._cards.get(turn.run_id)
+        if live is None and turn.handle is not None:
+            live = LiveCard(turn, self._api, self._inbox, self._clock, is_over=True)
+            self._cards[turn.run_id] = live
+        end = card.ending(delivery, live.answer if live else "")
+        await _Telling(self._api, delivery, end, live, self.spawn).tell()
+        self._note(delivery)
+        await self._take_reactions_away(turn.run_id, live)
+
+    def _note(self, delivery: Delivery) -> None:
+        self._cards.pop(delivery.turn.run_id, None)
+        self._told[delivery.id] = None
+        while len(self._told) > TOLD_MAX:
+            self._told.popitem(last=False)
+
+    async def say(self, place: Place, text: str, *key: str) -> None:
+        """Write one line; best effort, never raises. With a *key* it is written once."""
+        unique = idempotency_key(*key) if key else ""
+        try:
+            await self._api.post(place, "text", card.text_message(text), unique)
+        except DeliveryError as error:
+            logger.warning("[feishu] a line was not told: %s", error)
+
+    # Reactions
+
+    def react(self, run_id: str, message_id: str) -> None:
+        """Show that *message_id* was received, until its run ends."""
+        task = asyncio.create_task(self._react(message_id), name="react")
+        self._reactions.setdefault(run_id, {})[message_id] = task
+
+    async def _react(self, message_id: str) -> str:
+        try:
+            return await self._api.react(message_id, REACTION)
+        except DeliveryError as error:
+            logger.info("[feishu] no reaction: %s", error)
+            return ""
+
+    async def _keep_reactions(self, live: LiveCard) -> None:
+        await asyncio.wait({live.opening})
+        reactions = dict(self._reactions.get(live.turn.run_id, {}))
+        if reactions:
+            await asyncio.wait(reactions.values())
+            await live.keep_reactions({key: task.result() for key, task in reactions.items()})
+
+    async def _take_reactions_away(self, run_id: str, live: LiveCard | None) -> None:
+        added = dict(live.reactions) if live else {}
+        for message_id, task in self._reactions.pop(run_id, {}).items():
+            added[message_id] = await task
+        for message_id, reaction_id in added.items():
+            if reaction_id:
+                self.spawn(self._unreact(message_id, reaction_id), "unreact")
+
+    async def _unreact(self, message_id: str, reaction_id: str) -> None:
+        try:
+            await self._api.unreact(message_id, reaction_id)
+        except DeliveryError as error:
+            logger.info("[feishu] a reaction stays: %s", error)
+
+    # Its life
+
+    def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Let *work* run by itself; it never raises."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all tasks; the cards stay as they are and are found again."""
+        for live in list(self._cards.values()):
+            await live.stop()
+        reactions = [task for tasks in self._reactions.values() for task in tasks.values()]
+        ending: set[asyncio.Task[None] | asyncio.Task[str]] = {*self._tasks, *reactions}
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending)
+
+
+class _Telling:
+    """One try to tell how a run ended."""
+
+    def __init__(
+        self,
+        api: FeishuApi,
+        delivery: Delivery,
+        end: Ending,
+        live: LiveCard | None,
+        spawn: Spawn,
+    ) -> None:
+        self._api = api
+        self._id = delivery.id
+        self._locale: Locale = delivery.turn.locale
+        self._place = place_for(delivery.turn)
+        self._end = end
+        self._live = live
+        self._spawn = spawn
+
+    async def tell(self) -> None:
+        """Tell it.
+
+        Raises:
+            DeliveryError: No way is left, or none just now.
+        """
+        try:
+            await self._tell(card.TABLES_MAX)
+        except Refused as refused:
+            if refused.inner != TABLES:
+                raise
+            await self._tell(0)
+
+    async def _tell(self, tables_max: int) -> None:
+        first, *others = card.parts(self._end.answer, tables_max) or [""]
+        if not await self._on_card(first):
+            await self._as_message(card.ended(self._end, first), self._words(first), 0)
+        for number, part in enumerate(others, start=1):
+            await self._as_message(card.plain_card(part), part, number)
+
+    def _words(self, part: str) -> str:
+        return "\n\n".join(words for words in (part.strip(), self._end.status) if words)
+
+    async def _on_card(self, first: str) -> bool:
+        """Write the live card for the last time; False if a message has to stand in."""
+        if self._live is None:
+            return False
+        try:
+            return await self._live.close(card.ended(self._end, first))
+        except Unreachable:
+            raise
+        except Refused as refused:
+            if refused.inner == TABLES:
+                raise
+            logger.warning("[feishu] a card was not closed: %s", refused)
+            if refused.retryable:  # their fault: the answer goes first
+                self._spawn(self._quieten(self._live), "quieten-card")
+                return False
+        await self._quieten(self._live)
+        return False
+
+    async def _quieten(self, live: LiveCard) -> None:
+        """The card takes no answer: leave it the status alone, so that it does not go on typing."""
+        try:
+            await live.close(card.ended(self._end, ""))
+        except DeliveryError as error:
+            logger.info("[feishu] a card goes on typing: %s", error)
+
+    async def _as_message(self, content: str, words: str, number: int) -> None:
+        key = idempotency_key(self._id, str(number), "card")
+        try:
+            await self._api.post(self._place, "interactive", content, key)
+        except Refused as refused:
+            if refused.inner == TABLES or refused.meaning not in _SIMPLER_HELPS | {Meaning.AUDIT}:
+                raise
+            logger.warning("[feishu] told as text: %s", refused)
+            await self._as_text(words, number, is_audited=refused.meaning is Meaning.AUDIT)
+
+    async def _as_text(self, words: str, number: int, *, is_audited: bool) -> None:
+        if is_audited:
+            words = sentences.refused_content(self._locale)
+        key = idempotency_key(self._id, str(number), "text")
+        try:
+            await self._api.post(self._place, "text", card.text_message(words), key)
+        except Refused as refused:
+            if is_audited or refused.meaning is not Meaning.AUDIT:
+                raise
+            await self._as_text(words, number, is_audited=True)

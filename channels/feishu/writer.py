@@ -1,0 +1,165 @@
+"""The one writer of one card: one call in flight, rising sequence, the newest text wins."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from channels.clock import SYSTEM, Clock
+from channels.errors import DeliveryError
+from channels.feishu.api import FeishuApi
+from channels.feishu.card import ANSWER, STATUS, Face
+from channels.feishu.codes import Meaning, Refused, Unreachable
+
+logger = logging.getLogger(__name__)
+
+UPDATE_SECONDS = 0.3
+"""Between two looks at what is new; with two writes each, well below 10 per second."""
+REOPEN_SECONDS = 540.0
+"""Streaming ends by itself after 600 s; the card is written anew before that."""
+_PAUSES = (0.3, 1.0, 2.0, 5.0, 10.0)
+"""After failures in a row; the last write has one try more, then a message stands in for it."""
+SEQUENCE_LEAP = 1000
+"""Past whatever an earlier life of this process may have used, if the platform refuses a number."""
+
+Render = Callable[[Face], str]
+
+
+class CardWriter:
+    """Writes what a card shows, until it is closed with what it shows for good."""
+
+    def __init__(
+        self,
+        api: FeishuApi,
+        card_id: str,
+        render: Render,
+        written: Face,
+        *,
+        sequence: int = 0,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Begin with a card that shows *written*, and whose last sequence was *sequence*."""
+        self._api = api
+        self._card_id = card_id
+        self._render = render
+        self._written = self._wanted = written
+        self._sequence = sequence
+        self._clock = clock
+        self._reopen_at = clock.monotonic() + REOPEN_SECONDS
+        self._changed = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._task = asyncio.create_task(self._follow(), name=f"card-{card_id}")
+
+    def show(self, face: Face) -> None:
+        """Show *face* soon, unless something newer comes first."""
+        self._wanted = face
+        self._changed.set()
+
+    async def close(self, card: str) -> None:
+        """Write *card* as the last thing, after what is in flight.
+
+        Raises:
+            DeliveryError: The card could not be written; it may go on typing.
+
+        May be called again after a failure. Cancelling leaves the card either old or new.
+        """
+        await self.stop()
+        for pause in _PAUSES:
+            try:
+                return await self._replace_in_turn(card)
+            except (Refused, Unreachable) as error:
+                if not error.retryable:
+                    raise
+                await self._clock.sleep(_pause(error, pause))
+        await self._replace_in_turn(card)
+
+    async def stop(self) -> None:
+        """Write nothing more; waits for what is in flight."""
+        self._closing.set()
+        self._changed.set()
+        await asyncio.wait({self._task})
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                while await self._step():
+                    failures = 0
+                if self._closing.is_set():
+                    return
+                await self._rest(UPDATE_SECONDS)
+            except (Refused, Unreachable) as error:
+                if not error.retryable:
+                    logger.info("[feishu] a card is shown no more: %s", error)
+                    return
+                self._changed.set()
+                await self._rest(_pause(error, _PAUSES[min(failures, len(_PAUSES) - 1)]))
+                failures += 1
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep, but not while the card is to be closed."""
+        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait({sleeping, closing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            closing.cancel()
+
+    async def _step(self) -> bool:
+        """Write one thing that differs; False if nothing does, or the card is to be closed."""
+        if self._closing.is_set() or self._wanted == self._written:
+            return False
+        await self._api.card_turn(self._card_id)
+        if self._closing.is_set():
+            return False
+        wanted = self._wanted  # only now: something newer may have come while waiting
+        if self._clock.monotonic() >= self._reopen_at:
+            await self._replace(self._render(wanted))
+            self._written = wanted
+        elif wanted.status != self._written.status:
+            if await self._text(STATUS, wanted.status):
+                self._written = replace(self._written, status=wanted.status)
+        elif await self._text(ANSWER, wanted.answer):
+            self._written = replace(self._written, answer=wanted.answer)
+        return True
+
+    async def _text(self, element_id: str, text: str) -> bool:
+        """Write one text; False if the card types no more, so that the next step renews it."""
+        try:
+            await self._write(
+                lambda number: self._api.write_text(self._card_id, element_id, text, number)
+            )
+        except Refused as refused:
+            if refused.meaning is not Meaning.STREAM_OVER:
+                raise
+            self._reopen_at = self._clock.monotonic()
+            return False
+        return True
+
+    async def _replace_in_turn(self, card: str) -> None:
+        await self._api.card_turn(self._card_id)
+        await self._replace(card)
+
+    async def _replace(self, card: str) -> None:
+        await self._write(lambda number: self._api.replace_card(self._card_id, card, number))
+        self._reopen_at = self._clock.monotonic() + REOPEN_SECONDS
+
+    async def _write(self, call: Callable[[int], Awaitable[None]]) -> None:
+        """Call with the next number: a failed one may have been used up."""
+        self._sequence += 1
+        try:
+            await call(self._sequence)
+        except Refused as refused:
+            if refused.meaning is Meaning.SEQUENCE:
+                self._sequence += SEQUENCE_LEAP
+            if refused.meaning is not Meaning.DONE:
+                raise
+
+
+def _pause(error: DeliveryError, seconds: float) -> float:
+    """As long as the platform says, else *seconds*."""
+    told = error.retry_after_seconds
+    return seconds if told is None else told
