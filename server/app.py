@@ -9,14 +9,18 @@ from typing import Final
 from starlette.applications import Starlette
 
 from guard import RULES
+from server import hooks
 from server.agent.calls import CallRunner
 from server.agent.compaction import CompactionSettings, Compactor
 from server.agent.history import History
 from server.agent.journal import Journal
 from server.agent.loop import AgentLoop
 from server.agui_http import routes as agui_routes
+from server.attachments import Attachments
 from server.auth import OriginPolicy, Users
 from server.board import Board
+from server.bots import Bots, open_bots
+from server.chats import ChatInbox
 from server.eventlog import EventLogs
 from server.http import middleware, routes
 from server.inbox import Birth, SessionInbox
@@ -33,12 +37,15 @@ from server.state import State
 from server.store.blobs import Blobs
 from server.store.engine import Store, open_store
 from server.store.lock import hold_lock
+from server.surfaces import Ways
+from server.telling import Teller
 from server.titles import Titles, open_titles
 from server.tools.base import Registry, Tool
 from server.tools.files import EditFile, ListDir, ReadFile, WriteFile
 from server.tools.image import ViewImage
 from server.tools.search import GrepSearch, find_ripgrep
 from server.tools.shell import Shells, ShellTool, child_environment
+from server.upkeep import open_upkeep
 from server.websurface import WebSurface
 from server.ws.endpoint import Sockets
 
@@ -62,7 +69,7 @@ def create_app(settings: Settings, environment: Mapping[str, str]) -> Starlette:
             yield state
 
     app = Starlette(
-        routes=[*Sockets().routes(), *agui_routes(), *routes()],
+        routes=[*Sockets().routes(), *agui_routes(), *hooks.ROUTES, *routes()],
         middleware=middleware(settings),
         exception_handlers=ERROR_HANDLERS,
         lifespan=lifespan,
@@ -99,34 +106,39 @@ async def _open(
     model = await _open_model(opened, settings)
     shells = await opened.enter_async_context(Shells(child_environment(environment)))
     titles = await opened.enter_async_context(open_titles(Titles(store, model, board)))
-    surface = WebSurface(board, store)
-    outbox = Outbox(store, dict.fromkeys(WEB_SURFACES, surface), metrics)
+    bots = Bots()
+    web = WebSurface(board, store)
+    outbox = Outbox(store, Ways(dict.fromkeys(WEB_SURFACES, web), bots.surfaces, store), metrics)
     history = History(store, blobs, RULES, settings.workspace.resolve())
-    runs = await opened.enter_async_context(
-        open_runs(
-            Runs(
-                store=store,
-                history=history,
-                loop=_loop(settings, model, history, Journal(store, metrics), store, blobs, shells),
-                logs=logs,
-                board=board,
-                shells=shells,
-                metrics=metrics,
-                told=outbox.wake,
-                first_finished=titles.ask,
-                on_restart=settings.on_restart,
-                is_alone=is_alone,
-            )
-        )
+    runs = Runs(
+        store=store,
+        history=history,
+        loop=_loop(settings, model, history, Journal(store, metrics), store, blobs, shells),
+        attachments=Attachments(store, blobs, bots.surfaces),
+        teller=Teller(logs=logs, board=board, metrics=metrics, surfaces=bots.surfaces),
+        shells=shells,
+        told=outbox.wake,
+        first_finished=titles.ask,
+        on_restart=settings.on_restart,
+        is_alone=is_alone,
     )
-    await opened.enter_async_context(open_outbox(outbox))
-    await opened.enter_async_context(_farewell(closing, board))
     birth = Birth(settings.locale, settings.timezone)
+    inbox = SessionInbox(store=store, runs=runs, logs=logs, board=board, birth=birth)
+    chats = ChatInbox(store=store, inbox=inbox, runs=runs, locale=settings.locale)
+    # Bots first: what is recovered and what is still owed goes out by them.
+    await opened.enter_async_context(open_bots(bots, settings, chats))
+    metrics.watch_channels(bots.health)
+    await opened.enter_async_context(open_runs(runs))
+    await opened.enter_async_context(open_outbox(outbox, is_alone=is_alone))
+    await opened.enter_async_context(open_upkeep(store))
+    await opened.enter_async_context(_farewell(closing, board))
     return State(
         settings=settings,
         store=store,
         blobs=blobs,
-        inbox=SessionInbox(store=store, runs=runs, logs=logs, board=board, birth=birth),
+        inbox=inbox,
+        chats=chats,
+        bots=bots,
         logs=logs,
         board=board,
         users=Users.from_settings(settings),

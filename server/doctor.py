@@ -6,12 +6,16 @@ import shutil
 import stat
 import sys
 import zoneinfo
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from channels.dingtalk.check import check_dingtalk
+from channels.feishu.check import check_feishu
+from channels.port import Check
 from server.auth import is_loopback
+from server.bots import dingtalk_config, feishu_config
 from server.errors import SettingsError, StoreRefused, StoreUnavailable
 from server.llm.openai import ModelSettings, open_model
 from server.serve import listen
@@ -52,6 +56,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _shell(settings)
     yield from _test_programs()
     yield _model(settings)
+    yield from _bots(settings)
 
 
 def is_healthy(findings: Sequence[Finding]) -> bool:
@@ -180,6 +185,24 @@ async def _ask_model(settings: Settings) -> str | None:
             return await opened.check()
     except TimeoutError:
         return "no answer within 15 s; check HEADWAY_MODEL_BASE_URL"
+
+
+def _bots(settings: Settings) -> Iterator[Finding]:
+    """Ask each platform what it thinks of its bot."""
+    for feishu in settings.feishu:
+        checks = asyncio.run(check_feishu(feishu_config(feishu, settings)))
+        yield from _checked(f"feishu {feishu.app_id}", checks, feishu.allow)
+    for dingtalk in settings.dingtalk:
+        checks = asyncio.run(check_dingtalk(dingtalk_config(dingtalk, settings)))
+        yield from _checked(f"dingtalk {dingtalk.client_id}", checks, dingtalk.allow)
+
+
+def _checked(bot: str, checks: Iterable[Check], allow: Sequence[str]) -> Iterator[Finding]:
+    for check in checks:
+        yield Finding("ok" if check.is_good else "fail", f"{bot} {check.subject}", check.text)
+    if not allow:
+        text = "nobody may talk to it; name ids, or * for everyone, in its allow setting"
+        yield Finding("warn", f"{bot} allow", text)
 
 
 def report(settings: Settings, say: Callable[[str], None]) -> bool:

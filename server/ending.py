@@ -83,13 +83,19 @@ def _error_of(outcome: Outcome, now: datetime) -> ExecutionError | None:
     )
 
 
+def _surface_of(run: Run, session: Session) -> str:
+    if run.input is None:
+        return session.origin
+    return run.input.chat.surface if run.input.chat is not None else run.input.origin
+
+
 def _outbox_item(run: Run, session: Session, outcome: Outcome, now: datetime) -> OutboxItem:
     """What the surface that the message came by is told; it names the run, not its words."""
     return OutboxItem(
         id=new_id(),
         session_id=session.id,
         run_id=run.id,
-        surface=run.input.origin if run.input is not None else session.origin,
+        surface=_surface_of(run, session),
         kind="outcome",
         payload={"status": outcome.status, "code": outcome.code},
         status="PENDING",

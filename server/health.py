@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from channels.port import Health
 from server.errors import StoreUnavailable
 from server.state import State
 
@@ -22,10 +23,12 @@ async def readyz(request: Request[State]) -> Response:
     """Ready for messages, or 503 and what is missing."""
     state = request.state
     checks = {"store": await _store_check(state), "model": await _model_check(state)}
+    channels = [_channel_check(bot) for bot in state["bots"].health()]
     is_closing = state["closing"].is_set()
-    is_ready = not is_closing and all(check["ok"] for check in checks.values())
+    is_ready = not is_closing and all(check["ok"] for check in [*checks.values(), *channels])
     status = "ready" if is_ready else "closing" if is_closing else "not_ready"
-    return _json({"status": status, "checks": checks}, 200 if is_ready else 503)
+    answer = {"status": status, "checks": checks, "channels": channels}
+    return _json(answer, 200 if is_ready else 503)
 
 
 async def metrics(request: Request[State]) -> Response:
@@ -41,6 +44,21 @@ async def _store_check(state: State) -> dict[str, object]:
     except StoreUnavailable as error:
         reason = str(error)
     return {"ok": True} if reason is None else {"ok": False, "reason": reason}
+
+
+def _channel_check(bot: Health) -> dict[str, object]:
+    """A degraded bot still answers; one that is down does not, whatever else is well."""
+    found: dict[str, object] = {
+        "ok": bot.state != "down",
+        "platform": bot.platform,
+        "app": bot.app_id,
+        "state": bot.state,
+    }
+    if bot.reason:
+        found["reason"] = bot.reason
+    if bot.last_frame_seconds is not None:
+        found["lastFrameSeconds"] = round(bot.last_frame_seconds, 1)
+    return found
 
 
 async def _model_check(state: State) -> dict[str, object]:

@@ -97,7 +97,7 @@ class SessionInbox:
             if session.queue_paused and not waiting:
                 session = await _unheld(db, session)
             is_busy = active is not None or (bool(waiting) and not session.queue_paused)
-            if is_busy:
+            if is_busy or self._runs.is_closing:
                 answer = await _wait(db, run, inbound, active, waiting)
                 waiting.append(run)
             else:
@@ -294,7 +294,7 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
             await user_message(db, session.id, message_id)
     if trigger == "message" and text.strip().lower() == COMPACT_COMMAND:
         trigger = "compact"
-    files = await _files_of(db, session, [file.file_id for file in inbound.files])
+    files = await _files_of(db, session, inbound)
     if trigger != "retry":
         _check_said(text, files)
     message_id = await _message_id(db, session, inbound)
@@ -314,6 +314,8 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
             retry_of=inbound.retry_of,
             edit_of=inbound.edit_of,
             model=inbound.model,
+            chat=inbound.chat,
+            reply_to=inbound.reply_to,
         ),
         steer=steer,
         message_id=inbound.retry_of or message_id,
@@ -335,9 +337,10 @@ def _check_said(text: str, files: Sequence[FilePart]) -> None:
 
 
 async def _files_of(
-    db: AsyncConnection, session: Session, file_ids: Sequence[str]
+    db: AsyncConnection, session: Session, inbound: Inbound
 ) -> tuple[FilePart, ...]:
-    """The files of a message, which must be the session's own or not bound to any yet."""
+    """The files of a message: the session's own or bound to none, and those still elsewhere."""
+    file_ids = [file.file_id for file in inbound.files]
     found = await files_by_id(db, file_ids)
     parts: list[FilePart] = []
     for file_id in file_ids:
@@ -345,6 +348,9 @@ async def _files_of(
         if file is None or file.owner != session.owner or file.session_id not in (None, session.id):
             raise NotFound("there is no such file")
         parts.append(FilePart(file.id, file.media_type, file.name, file.size_bytes))
+    for remote in inbound.remote_files:
+        name = clean_text(remote.name).replace("/", "_") or "file"
+        parts.append(FilePart(new_id(), remote.media_type, name, 0, remote.locator))
     return tuple(parts)
 
 

@@ -24,6 +24,8 @@ class FilePart:
     media_type: str
     name: str
     size_bytes: int
+    locator: str | None = None
+    """Where its platform keeps it; present until it was fetched."""
 
 
 Part = TextPart | FilePart

@@ -3,15 +3,60 @@
 No label names a session, a run, a user or a model: they have no bound, and no business there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
+from channels.port import Health
 from server.message import Usage
 
 SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 """Bounds of the latency buckets: a model's first token to the longest tool."""
 ROUNDS = (1, 2, 3, 5, 10, 15, 20, 50, 100, 200, 500)
+
+
+class _Channels(Collector):
+    """How the bots are; a bot's own id is a label, since there are few and they are configured."""
+
+    def __init__(self, health: Callable[[], Sequence[Health]]) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample of each figure for each bot."""
+        gauges = {
+            name: GaugeMetricFamily(f"headway_channel_{name}", text, labels=["platform", "app"])
+            for name, text in _CHANNEL_GAUGES.items()
+        }
+        for bot in self._health():
+            figures = {
+                "up": 1.0 if bot.state == "up" else 0.0,
+                "last_frame_seconds": bot.last_frame_seconds,
+                "reconnects": bot.reconnects,
+                "duplicates": bot.duplicates,
+                "stale": bot.stale,
+                "throttle_waits": bot.throttle_waits,
+                "acks": bot.acks,
+                "ack_seconds_max": bot.ack_seconds_max,
+            }
+            for name, figure in figures.items():
+                if figure is not None:
+                    gauges[name].add_metric([bot.platform, bot.app_id], figure)
+        return gauges.values()
+
+
+_CHANNEL_GAUGES = {
+    "up": "1 while the bot hears its platform",
+    "last_frame_seconds": "Age of the last frame of the long connection",
+    "reconnects": "Connections made anew",
+    "duplicates": "Messages that were pushed again and recognised",
+    "stale": "Messages that came too late to be run",
+    "throttle_waits": "Times that a call waited for its budget",
+    "acks": "Messages acknowledged",
+    "ack_seconds_max": "The slowest acknowledgement",
+}
 
 
 class Metrics:
@@ -110,6 +155,10 @@ class Metrics:
     def watch_event_log(self, depth: Callable[[], int]) -> None:
         """Ask *depth* for the number of events kept, each time the metrics are read."""
         self._depth.set_function(depth)
+
+    def watch_channels(self, health: Callable[[], Sequence[Health]]) -> None:
+        """Ask *health* how the bots are, each time the metrics are read."""
+        self._registry.register(_Channels(health))
 
     def outbox_seen(self, pending: int) -> None:
         """So many deliveries waited when somebody looked."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,26 +11,18 @@ from typing import Final, Literal, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from channels.events import Discarded, Outcome, RunStarted
 from channels.port import RunSink
 from server.agent.context import RunContext
 from server.agent.history import History
 from server.agent.loop import AgentLoop
-from server.agent.speaker import attached_files
+from server.agent.stopping import unless_stopped
+from server.attachments import Attachments
 from server.begin import Begun, Lease, begin_run
-from server.ending import Written, write_ending
+from server.ending import write_ending
 from server.errors import Duplicate, Fenced, NotFound, StoreUnavailable
-from server.log import bound
-from server.metrics import Metrics
+from server.log import bound, fault_of
 from server.outcome import FINISHED, Ending, ending_of, failed
-from server.session_state import (
-    RunState,
-    queue_items,
-    queue_patch,
-    run_patch,
-    status_patch,
-    usage_patch,
-)
+from server.session_state import RunState, queue_items
 from server.store.engine import Store
 from server.store.finish import finish
 from server.store.ids import new_id
@@ -52,6 +43,8 @@ from server.store.runs import (
     sessions_with_queue,
 )
 from server.store.sessions import Session, load_session, set_queue_paused
+from server.surfaces import turn_of
+from server.telling import Teller
 
 log = logging.getLogger(__name__)
 
@@ -67,21 +60,10 @@ GRACE_SECONDS: Final = 2.0
 STORE_PATIENCE_SECONDS: Final = 5.0
 """How long an outcome waits for the store before people are told that the run failed."""
 
+MAX_ATTEMPTS: Final = 10
+"""A run that was cut so often, beyond once a round, is given up: it may be what kills us."""
+
 OnRestart = Literal["resume", "fail"]
-
-
-class Board(Protocol):
-    """Tells watchers what a session looks like now."""
-
-    def patch(self, session_id: str, owner: str, changes: dict[str, object]) -> None:
-        """Something of the session is different now."""
-
-
-class Logs(Protocol):
-    """Where events of a session go."""
-
-    def sink(self, session_id: str) -> RunSink:
-        """The session's log, for writing."""
 
 
 class Shells(Protocol):
@@ -100,6 +82,7 @@ class ActiveRun:
 
     run: Run
     session: Session
+    sink: RunSink
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     context: RunContext | None = None
     steered: bool = False
@@ -120,10 +103,9 @@ class Runs:
         store: Store,
         history: History,
         loop: AgentLoop,
-        logs: Logs,
-        board: Board,
+        attachments: Attachments,
+        teller: Teller,
         shells: Shells,
-        metrics: Metrics,
         told: Callable[[], None],
         first_finished: Callable[[Session], None],
         on_restart: OnRestart,
@@ -133,10 +115,9 @@ class Runs:
         self._store = store
         self._history = history
         self._loop = loop
-        self._logs = logs
-        self._board = board
+        self._attachments = attachments
+        self._teller = teller
         self._shells = shells
-        self._metrics = metrics
         self._told = told
         self._first_finished = first_finished
         self._on_restart = on_restart
@@ -146,34 +127,29 @@ class Runs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
+    @property
+    def is_closing(self) -> bool:
+        """Nothing begins here any more; what comes waits for the next start."""
+        return self._is_closing
+
     def lease(self) -> Lease:
         """What a run that begins now is held by."""
         return Lease(self._owner, datetime.now(UTC) + LEASE)
 
     def launch(self, begun: Begun) -> None:
         """Execute a run that a transaction has just begun; the transaction is committed."""
+        if self._is_closing:  # it began at the very end, and is recovered at the next start
+            return
         active = ActiveRun(
             begun.run,
             begun.session,
+            self._teller.sink(begun.run, begun.session),
             steered=begun.run.attempt > 1,  # who wanted to join is not remembered
             is_first=begun.is_first,
         )
         if begun.run.cancel_requested:
             active.cancelled.set()
-        sink = self._logs.sink(begun.session.id)
-        sink.emit(
-            RunStarted(
-                run_id=begun.run.id,
-                message_id=begun.message.id if begun.message is not None else None,
-                text=begun.message.text if begun.message is not None else "",
-                files=attached_files(begun.message),
-                history_seq=begun.history_seq,
-                attempt=begun.run.attempt,
-            )
-        )
-        if begun.withdrawn:
-            call_ids = [call.id for message in begun.withdrawn for call in message.tool_calls]
-            sink.emit(Discarded([message.id for message in begun.withdrawn], call_ids))
+        self._teller.begun(begun, active.sink)
         self._show_running(active)
         self._active[begun.session.id] = active
         active.task = asyncio.create_task(self._execute(active), name=f"run-{begun.run.id}")
@@ -239,8 +215,7 @@ class Runs:
                 return
             begun = await _begin_next(db, session, self.lease())
             waiting = await queued(db, session_id)
-        items = queue_items(waiting, paused=False)
-        self._board.patch(session_id, session.owner, queue_patch(items))
+        self._teller.queue(session, queue_items(waiting, paused=False))
         if begun is not None:
             self.launch(begun)
 
@@ -260,6 +235,8 @@ class Runs:
                 db, self._owner, now + LEASE, now, any_owner=self._is_alone, held=held
             )
             recovered = [await _recovered(db, run) for run in claimed]
+            for begun in recovered:
+                await _hold_queue(db, begun.session)
         for begun in recovered:
             log.warning(
                 "[run] recovered session=%s run=%s attempt=%d",
@@ -270,7 +247,7 @@ class Runs:
             self.launch(begun)
 
     async def hold_queues(self) -> None:
-        """After a restart nothing queued starts by itself, except in chats, where nobody looks.
+        """Hold the queues that a dead process left, except in chats, where nobody looks.
 
         Where other processes may be alive, their queues are left alone.
         """
@@ -280,8 +257,7 @@ class Runs:
             waiting = await sessions_with_queue(db)
             sessions = [await load_session(db, session_id) for session_id in waiting]
             for session in sessions:
-                if session.kind != "chat":
-                    await set_queue_paused(db, session.id, True)
+                await _hold_queue(db, session)
         for session in sessions:
             if session.kind == "chat":
                 await self.advance(session.id)
@@ -330,12 +306,13 @@ class Runs:
     async def _run(self, active: ActiveRun) -> Ending | None:
         """Execute the run; None if it belongs to another process now."""
         locale = active.session.locale
-        sink = self._logs.sink(active.session.id)
+        sink = active.sink
         try:
+            await self._fetch_files(active)
             context = await self._history.open(active.run, active.session, active.cancelled)
             context.has_steered = active.steered
             active.context = context
-            if active.run.attempt > 1 and self._on_restart == "fail":
+            if self._is_given_up(active.run):
                 await self._loop.abandon(context, sink)
                 return failed("server_restart", locale)
             if active.run.trigger == "compact":
@@ -351,12 +328,24 @@ class Runs:
         except Exception as error:  # noqa: BLE001 - whatever broke, the run has an outcome
             ending = ending_of(error, locale)
             if ending.code == "internal":
-                _log_fault(active, error)
+                log.error("[run] failed session=%s %s", active.session.id, fault_of(error))
             return ending
         finally:
             if active.cancelled.is_set():
                 await self._shells.kill_run(active.run.id)
         return FINISHED
+
+    def _is_given_up(self, run: Run) -> bool:
+        """Whether a run that a dead process left is not to go on."""
+        most = MAX_ATTEMPTS + run.rounds if self._on_restart == "resume" else 1
+        return run.attempt > most
+
+    async def _fetch_files(self, active: ActiveRun) -> None:
+        """Fetch what a chat's message brings; the person can stop that too."""
+        turn = turn_of(active.run, active.session)
+        if turn is not None and active.run.message_id is not None:
+            fetching = self._attachments.fetch(active.run.message_id, active.session, turn)
+            await unless_stopped(fetching, active.cancelled)
 
     async def _end(self, active: ActiveRun, ending: Ending) -> bool:
         """Write the outcome, then tell it; False if another process has the run now.
@@ -365,7 +354,6 @@ class Runs:
         outcome is written as soon as it can be.
         """
         outcome = ending.outcome(active.run, active.context, self._loop.model_name)
-        sink = self._logs.sink(active.session.id)
         tried = time.monotonic()
         is_shown = False
         pause = 0.2
@@ -381,41 +369,19 @@ class Runs:
                         active.run, active.context, self._loop.model_name
                     )
                     is_shown = True
-                    sink.emit(outcome)
+                    active.sink.emit(outcome)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
         if not is_shown:
-            sink.emit(outcome)
-        self._show_end(active, outcome, written)
+            active.sink.emit(outcome)
+        self._teller.ended(outcome, written, time.monotonic() - active.started_at)
         self._told()
         return True
 
     def _show_running(self, active: ActiveRun) -> None:
         rounds = active.context.rounds if active.context is not None else active.run.rounds
         run = RunState(active.run.id, active.cancelled.is_set(), rounds)
-        changes = status_patch("RUNNING", None) | run_patch(run)
-        changes["title"] = active.session.title
-        self._board.patch(active.session.id, active.session.owner, changes)
-
-    def _show_end(self, active: ActiveRun, outcome: Outcome, written: Written) -> None:
-        session = written.session
-        changes = status_patch(session.status, session.execution_error)
-        changes |= run_patch(None) | queue_patch(written.queue) | usage_patch(written.usage)
-        self._board.patch(session.id, session.owner, changes)
-        self._metrics.run_ended(outcome.status, outcome.code, outcome.rounds)
-        log.info(
-            "[run] ended session=%s run=%s outcome=%s code=%s rounds=%d prompt_tokens=%d "
-            "cached_tokens=%d completion_tokens=%d seconds=%.1f",
-            session.id,
-            outcome.run_id,
-            outcome.status,
-            outcome.code,
-            outcome.rounds,
-            outcome.prompt_tokens,
-            outcome.cached_tokens,
-            outcome.completion_tokens,
-            time.monotonic() - active.started_at,
-        )
+        self._teller.running(active.session, run)
 
     async def _advance_after(self, active: ActiveRun, ending: Ending) -> None:
         try:
@@ -424,18 +390,6 @@ class Runs:
             log.warning("[run] queue stands still session=%s", active.session.id)
         if active.is_first and ending.status == "finished":
             self._first_finished(active.session)
-
-
-def _log_fault(active: ActiveRun, error: Exception) -> None:
-    """Log where it broke, but not the error's own text, which may quote what people wrote."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    log.error(
-        "[run] failed session=%s run=%s error=%s\n%s",
-        active.session.id,
-        active.run.id,
-        type(error).__name__,
-        frames,
-    )
 
 
 async def _begin_next(db: AsyncConnection, session: Session, lease: Lease) -> Begun | None:
@@ -450,6 +404,12 @@ async def _begin_next(db: AsyncConnection, session: Session, lease: Lease) -> Be
         if begun is not None:
             return begun
     return None
+
+
+async def _hold_queue(db: AsyncConnection, session: Session) -> None:
+    """After a restart a person decides what of the queue is still meant; in chats it goes on."""
+    if session.kind != "chat" and await queued(db, session.id):
+        await set_queue_paused(db, session.id, True)
 
 
 async def _recovered(db: AsyncConnection, run: Run) -> Begun:

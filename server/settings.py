@@ -197,6 +197,10 @@ class FeishuSettings(Part):
     verification_token: SecretStr | None = None
     allow: Listed = ()
     """Ids of who may talk to it; `*` is everyone, nothing is nobody."""
+    respond_to_mention_all: bool = False
+    """Whether `@all` in a group counts as a mention."""
+    allow_bots: bool = False
+    """Whether other bots that mention it are answered."""
 
     @model_validator(mode="after")
     def _can_trust_its_webhook(self) -> "FeishuSettings":
@@ -283,11 +287,17 @@ _PLAIN = (
 _SECTIONS = ("feishu", "dingtalk", "compaction", "shell", "subagents", "approvals", "policy", "mcp")
 
 
+_ONLY_IN_FILE = frozenset({"respond_to_mention_all", "allow_bots"})
+"""Fine points of a bot, for the TOML file alone."""
+
+
 def _variables() -> dict[str, tuple[str, ...]]:
     """Each variable's name and where its value goes."""
     places: list[tuple[str, ...]] = [(name,) for name in _PLAIN]
     places += [("model", "base_url"), ("model", "api_key"), ("model", "context_tokens")]
-    places += [("feishu", name) for name in FeishuSettings.model_fields]
+    places += [
+        ("feishu", name) for name in FeishuSettings.model_fields if name not in _ONLY_IN_FILE
+    ]
     places += [("dingtalk", name) for name in DingTalkSettings.model_fields]
     named = {PREFIX + "_".join(p).upper(): p for p in places}
     return named | {PREFIX + "MODEL": ("model", "name"), PREFIX + "CONFIG": ("config",)}

@@ -5,6 +5,8 @@ from typing import TypedDict
 
 from server.auth import OriginPolicy, Users
 from server.board import Board
+from server.bots import Bots
+from server.chats import ChatInbox
 from server.eventlog import EventLogs
 from server.inbox import SessionInbox
 from server.llm.port import Model
@@ -22,6 +24,8 @@ class State(TypedDict):
     store: Store
     blobs: Blobs
     inbox: SessionInbox
+    chats: ChatInbox
+    bots: Bots
     logs: EventLogs
     board: Board
     users: Users

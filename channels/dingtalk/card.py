@@ -23,6 +23,7 @@ TEXT_BYTES = 18_000
 """Of one card or message; the platform takes about 20 000 with everything around it."""
 TITLE_CHARACTERS = 20
 """Of a message; it is what a phone's notification shows."""
+UNLIMITED_BYTES = 1 << 30
 END_NOTE_BYTES = 4_000
 """At most, of the reason under a text that breaks off."""
 
@@ -106,10 +107,14 @@ def render_text(
     }
 
 
-def render_settled(card_id: str, end: End) -> dict[str, object]:
-    """The request that takes the stop button away and names how it ended."""
+def render_settled(card_id: str, end: End, *, has_text: bool = True) -> dict[str, object]:
+    """The request that takes the stop button away and names how it ended.
+
+    Args:
+        has_text: False leaves the card's text as it is.
+    """
     params = {
-        CONTENT_KEY: end.parts[0],
+        **({CONTENT_KEY: end.parts[0]} if has_text else {}),
         "state": end.state,
         "note": "",
         "stoppable": "false",
@@ -137,7 +142,8 @@ def render_progress(shown: Shown, locale: Locale) -> str:
     if not shown.answer:
         return doing
     room = TEXT_BYTES - size(doing) - 10
-    said = truncate(space_tables(shown.answer), room, sentences.cut(locale))
+    said = space_tables(shown.answer)
+    said = truncate(_closed(said) if doing else said, room, sentences.cut(locale))
     return f"{said}\n\n---\n\n{doing}" if doing else said
 
 
@@ -153,8 +159,7 @@ def render_end(delivery: Delivery, shown: str = "") -> End:
     state = _STATES[delivery.status][locale == "en"]
     match delivery.status:
         case "finished":
-            parts = split(said or sentences.no_answer(locale), TEXT_BYTES)
-            return End(parts, state, "3")
+            return End(_parts(said, sentences.no_answer(locale)), state, "3")
         case "failed":
             reason = delivery.text.strip() or sentences.failed(locale)
             return End([_broken_off(said, f"❌ {reason}", locale)], state, "5")
@@ -165,8 +170,7 @@ def render_end(delivery: Delivery, shown: str = "") -> End:
         case "waiting":
             text = delivery.text.strip()
             question = text if text and text not in said else ""
-            parts = split(f"{said}\n\n{question}".strip() or state, TEXT_BYTES)
-            return End(parts, state, "3")
+            return End(_parts(f"{said}\n\n{question}".strip(), state), state, "3")
 
 
 def render_refused(locale: Locale) -> str:
@@ -234,12 +238,27 @@ def _doing(shown: Shown, locale: Locale) -> str:
     return _say(locale, "🤔 思考中…", "🤔 Thinking…")
 
 
+def _parts(text: str, otherwise: str) -> Sequence[str]:
+    """*text* in parts that fit; *otherwise* where a reader would see nothing of it."""
+    parts = split(text, TEXT_BYTES) if _is_visible(text) else []
+    return parts or [otherwise]  # nothing is left of a code block that was only opened
+
+
+def _is_visible(text: str) -> bool:
+    return any(character.isprintable() and character != " " for character in text)
+
+
+def _closed(text: str) -> str:
+    """*text* whose last code block does not swallow what is put under it."""
+    return "".join(split(text, UNLIMITED_BYTES))
+
+
 def _broken_off(said: str, note: str, locale: Locale) -> str:
     """The text as far as it came, and why it ends here; both fit."""
     note = truncate(note, END_NOTE_BYTES, sentences.cut(locale))
-    if not said:
+    if not _is_visible(said):
         return note
-    said = truncate(said, TEXT_BYTES - END_NOTE_BYTES - 10, sentences.cut(locale))
+    said = truncate(_closed(said), TEXT_BYTES - END_NOTE_BYTES - 10, sentences.cut(locale))
     return f"{said}\n\n---\n\n{note}"
 
 

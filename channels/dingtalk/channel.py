@@ -156,7 +156,7 @@ class DingTalkChannel:
         if is_forbidden and not self._forbidden.claim((turn.chat.chat_id,)):
             return
         if address is not None:
-            await self._said(address, text)
+            self._say(address, text)  # the run that says it does not wait for the platform
 
     async def fetch(self, file: RemoteFile) -> Fetched:
         """Download a file; see `Surface`.

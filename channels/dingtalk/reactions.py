@@ -31,14 +31,15 @@ class Reactions:
         """Show that the message is being worked on."""
         if address.message_id and not self._is_off and address.message_id not in self._adding:
             work = self._change(address, THINKING[self._locale])
-            self._adding[address.message_id] = asyncio.create_task(work, name="dingtalk-react")
+            task = asyncio.create_task(work, name="dingtalk-react")
+            self._adding[address.message_id] = task
+            task.add_done_callback(lambda _: self._adding.pop(address.message_id, None))
 
     async def end(self, address: Address, *, is_failure: bool) -> None:
         """Take it away, also after a restart; a failure leaves a mark of its own."""
         if not address.message_id:
             return
-        adding = self._adding.pop(address.message_id, None)
-        if adding is not None:
+        if adding := self._adding.get(address.message_id):
             await asyncio.wait({adding})  # or the removal overtakes it
         await self._change(address, THINKING[self._locale], remove=True)
         if is_failure:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakValueDictionary
 
 from channels import sentences
 from channels.clock import Clock
@@ -24,6 +23,7 @@ from channels.dingtalk.decode import (
 )
 from channels.dingtalk.frames import FAILED, OK, TOPIC_CLICK, Answer
 from channels.errors import InboxRefused, InboxUnavailable, Undecodable
+from channels.lanes import Lanes
 from channels.port import ChatAddress, Inbound, Inbox, Locale, Submitted
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Receiver:
         self._clock = clock
         self._window = Window(clock=clock.monotonic)
         self._refused = Window(NOT_ALLOWED_SECONDS, clock.monotonic)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._lanes = Lanes(clock)
         self._stale: dict[str, int] = {}
         self._unheard: dict[str, _Unheard] = {}
 
@@ -152,7 +152,7 @@ class Receiver:
     async def _claimed(self, heard: Heard, keys: Sequence[str]) -> Answer:
         is_kept = False
         try:
-            async with self._turn(heard.address.conversation_id):
+            async with self._lanes.turn(heard.address.conversation_id, heard.sent_at):
                 await self._process(heard, keys)
             is_kept = True
         except InboxUnavailable:
@@ -162,10 +162,6 @@ class Receiver:
             (self._window.keep if is_kept else self._window.release)(keys)
         self._found(heard.address.conversation_id, keys)
         return Answer(OK)
-
-    def _turn(self, conversation_id: str) -> asyncio.Lock:
-        """One chat's messages are taken in the order in which they came."""
-        return self._turns.setdefault(conversation_id, asyncio.Lock())
 
     async def _process(self, heard: Heard, keys: Sequence[str]) -> None:
         address, locale = heard.address, self._rules.locale

@@ -30,6 +30,8 @@ from channels.dingtalk.frames import FAILED, TOPICS, Answer, Handle
 from channels.errors import LineError
 from channels.supervise import Lost
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 SILENCE_SECONDS = 150.0
@@ -95,12 +97,14 @@ class Stream:
         """
         endpoint = await self._discover()
         line = StreamLine()
+        loop = self._thread.loop()
         client = _Client(self._client_id, endpoint, self._bridge(), self._heard, line.lose)
         try:
-            await self._thread.run(client.open())
+            await _run_on(loop, client.open())
             yield line
         finally:
-            await self._thread.run(client.end())
+            with suppress(LineError):  # the end of the thread has closed the connection
+                await _run_on(loop, client.end())
 
     def _bridge(self) -> Handle:
         """The handler as the SDK's thread calls it."""
@@ -256,6 +260,8 @@ class _Client(DingTalkStreamClient):  # type: ignore[misc]  # the SDK has no typ
             pass
         finally:
             watching.cancel()
+            if self._socket is not None:
+                self._socket.transport.abort()  # closed already, unless the thread dies
             self._lose(Lost("the connection ended"))
 
     async def _watch(self) -> None:
@@ -295,30 +301,58 @@ class _LoopThread:
     """An event loop in a thread; a daemon, since a stuck SDK must not keep the process."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._body, name=name, daemon=True)
-        self._thread.start()
+        self._name = name
+        self._begin()
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run *work* there and wait for it here; cancelling cancels it there."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The thread's loop; both are begun anew if something ended them."""
+        if not self._thread.is_alive():
+            log.error("[dingtalk] the thread has died and is begun anew")
+            self._begin()
+        return self._loop
 
     async def stop(self) -> None:
         """End the loop and whatever runs on it."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with suppress(RuntimeError):  # closed already
+            self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, STOP_SECONDS)
 
-    def _body(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+    def _begin(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_serve, args=(self._loop,), name=self._name, daemon=True
+        )
+        self._thread.start()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run *loop* until it is stopped, or something in it ends the thread."""
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
         for _ in range(3):  # the SDK swallows the first cancellation
-            tasks = asyncio.all_tasks(self._loop)
+            tasks = asyncio.all_tasks(loop)
             for task in tasks:
                 task.cancel()
             if tasks:
-                self._loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+                loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def _run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run *work* on another thread's loop and wait for it here; cancelling cancels it there.
+
+    Raises:
+        LineError: That loop has ended.
+    """
+    try:
+        running = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:
+        work.close()
+        raise LineError("the thread has ended") from None
+    return await asyncio.wrap_future(running)
 
 
 async def _close(socket: websockets.ClientConnection) -> None:

@@ -22,7 +22,7 @@ from channels.dingtalk.codes import Kind, Refused
 from channels.dingtalk.decode import Address, decode_address
 from channels.dingtalk.reactions import Reactions
 from channels.dingtalk.sender import Sender
-from channels.dingtalk.writer import CardWriter, end_card
+from channels.dingtalk.writer import END_SECONDS, CardWriter, end_card
 from channels.errors import DeliveryError, InboxUnavailable
 from channels.events import Outcome, RunEvent
 from channels.port import Delivery, Inbox, Locale, Turn
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 CREATE_SECONDS = 10.0
 """How long the creation of a card waits out refusals; the end is told without one as well."""
-LATE_END_SECONDS = 900.0
-"""How long a card is tried to be ended whose end was told another way: it would spin for ever."""
 TOLD_MAX = 1000
 """Runs and deliveries that are remembered; the oldest go first."""
 
@@ -46,17 +44,25 @@ class Trace:
     """Written down before the card is made: its id is ours, so it can be ended either way."""
     told: int = 0
     """Parts of the last words that are in the chat."""
+    is_ended: bool = False
+    """Nothing is left to be done to the card."""
+
+    @property
+    def has_open_card(self) -> bool:
+        """There may be a card that would spin for ever."""
+        return bool(self.card_id) and not self.is_ended
 
     def encode(self) -> str:
         """The text that the application keeps."""
-        return json.dumps({"card": self.card_id, "told": self.told})
+        return json.dumps({"card": self.card_id, "told": self.told, "ended": self.is_ended})
 
 
 def decode_trace(text: str | None) -> Trace:
     """The other way; nothing is known of what is no trace of ours."""
     try:
         known = json.loads(text or "{}")
-        return Trace(str(known.get("card", "")), int(known.get("told", 0)))
+        card_id, told = str(known.get("card", "")), int(known.get("told", 0))
+        return Trace(card_id, told, known.get("ended") is True)
     except (ValueError, AttributeError, TypeError):
         return Trace()
 
@@ -137,10 +143,11 @@ class Turns:
             await self._tell(delivery, watched, address, end)
         except Refused as refused:
             log.warning("[dingtalk] not told: %s (%s)", refused.kind, refused.code)
-            is_retryable = refused.is_passing or refused.kind == Kind.TOKEN
+            if not _may_pass(refused):
+                self._watched.pop(run_id, None)
             raise DeliveryError(
                 str(refused),
-                retryable=is_retryable,
+                retryable=_may_pass(refused),
                 retry_after_seconds=refused.retry_after_seconds,
             ) from None
         self._watched.pop(run_id, None)
@@ -183,17 +190,23 @@ class Turns:
     async def _tell(
         self, delivery: Delivery, watched: Watched | None, address: Address, end: End
     ) -> None:
-        """Tell what of *end* was not told by an earlier try.
+        """Do what an earlier try has not done: end the card, send what does not stand on it.
 
         Raises:
-            Refused: Something of it is still not told.
+            Refused: Something of it is still not told, or a card is still open.
         """
         trace = self._trace_of(delivery, watched)
-        if trace.told == 0 and await self._end_card(trace, watched, end):
-            trace = await self._told(delivery, trace, 1)
+        owed: Refused | None = None
+        if trace.has_open_card:
+            try:
+                trace = await self._note(delivery, await self._end_card(trace, watched, end))
+            except Refused as refused:
+                owed = refused
         for number in range(trace.told, len(end.parts)):
             await self._send(address, end.parts[number], delivery.turn.locale)
-            trace = await self._told(delivery, trace, number + 1)
+            trace = await self._note(delivery, replace(trace, told=number + 1))
+        if owed is not None:
+            raise owed
 
     async def _send(self, address: Address, text: str, locale: Locale) -> None:
         """Send one part; a text that the platform does not take is owned up to."""
@@ -211,32 +224,28 @@ class Turns:
             known = watched.trace if watched else decode_trace(delivery.turn.handle)
         return known
 
-    async def _end_card(self, trace: Trace, watched: Watched | None, end: End) -> bool:
-        """Whether the run's card shows how it ended."""
-        if not trace.card_id:
-            return False
-        parts = self._parts
+    async def _end_card(self, trace: Trace, watched: Watched | None, end: End) -> Trace:
+        """End the run's card; if it shows how the run ended, the first part is told.
+
+        Raises:
+            Refused: It is still open, and can be ended later.
+        """
+        # Once its text is told elsewhere, nobody waits for the card: the next try is the outbox's.
+        seconds = END_SECONDS if trace.told == 0 else 0.0
         try:
             if watched is not None and watched.writer is not None:
-                await watched.writer.end(end)
+                await watched.writer.end(end, seconds)
             else:
-                await end_card(parts.api, trace.card_id, end)
+                await end_card(self._parts.api, trace.card_id, end, seconds)
         except Refused as refused:
             log.warning("[dingtalk] told without a card: %s (%s)", refused.kind, refused.code)
-            if refused.is_passing:
-                parts.start(self._end_late(trace.card_id, end))
-            return False
-        return True
+            if _may_pass(refused):
+                raise
+            return replace(trace, is_ended=True)
+        return replace(trace, is_ended=True, told=max(trace.told, 1))
 
-    async def _end_late(self, card_id: str, end: End) -> None:
-        try:
-            await end_card(self._parts.api, card_id, end, LATE_END_SECONDS)
-        except Refused as refused:
-            log.error("[dingtalk] a card stays open: %s (%s)", refused.kind, refused.code)
-
-    async def _told(self, delivery: Delivery, trace: Trace, count: int) -> Trace:
-        """Note that so many parts are in the chat, here and for after a crash."""
-        trace = replace(trace, told=count)
+    async def _note(self, delivery: Delivery, trace: Trace) -> Trace:
+        """Keep what was done, here and for after a crash."""
         self._traces[delivery.id] = trace
         while len(self._traces) > TOLD_MAX:
             self._traces.popitem(last=False)
@@ -252,3 +261,8 @@ class Turns:
             over = [run_id for run_id, watched in self._watched.items() if watched.is_over]
             for run_id in over[: len(self._watched) - TOLD_MAX]:
                 del self._watched[run_id]
+
+
+def _may_pass(refused: Refused) -> bool:
+    """Whether the application is to try again; a secret may be mended meanwhile."""
+    return refused.is_passing or refused.kind == Kind.TOKEN

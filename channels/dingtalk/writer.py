@@ -53,8 +53,8 @@ class CardWriter:
         """Say that there is something new to show; cheap, never waits."""
         self._wanted.set()
 
-    async def end(self, end: End) -> None:
-        """Show how the run ended, after whatever is being written now.
+    async def end(self, end: End, seconds: float = END_SECONDS) -> None:
+        """Show how the run ended, after whatever is being written now; see `end_card`.
 
         Raises:
             Refused: The card does not show it. Where there is no card, of kind `GONE`.
@@ -64,7 +64,7 @@ class CardWriter:
         await asyncio.wait({self._task})
         if self._is_missing:
             raise Refused(Kind.GONE, "no_card")
-        await end_card(self._api, self.card_id, end)
+        await end_card(self._api, self.card_id, end, seconds)
 
     async def close(self) -> None:
         """Write no more and leave the card as it is."""
@@ -125,8 +125,11 @@ class CardWriter:
 async def end_card(api: DingTalkApi, card_id: str, end: End, seconds: float = END_SECONDS) -> None:
     """Bring a card to its end; again changes nothing.
 
+    Args:
+        seconds: How long refusals that pass are waited out.
     Raises:
-        Refused: There is no such card, or it cannot be reached.
+        Refused: The card does not show the text: there is no such card, it cannot be reached, or
+            it ended without this text because the platform does not take it.
     """
     body = render_text(
         card_id, uuid.uuid4().hex, end.parts[0], is_last=True, is_failure=end.is_failure
@@ -138,9 +141,21 @@ async def end_card(api: DingTalkApi, card_id: str, end: End, seconds: float = EN
         if refused.is_passing:
             raise
         # Nobody knows whether a card that has ended before takes a text; its variables it takes.
-        await api.insist(lambda: api.update_card(settled), seconds, is_repeatable=True)
+        await _settle(api, card_id, end, seconds)
         return
     try:
         await api.insist(lambda: api.update_card(settled), SETTLE_SECONDS, is_repeatable=True)
     except Refused as refused:
         log.warning("[dingtalk] a card keeps its button: %s (%s)", refused.kind, refused.code)
+
+
+async def _settle(api: DingTalkApi, card_id: str, end: End, seconds: float) -> None:
+    """End a card by its variables alone; without the text if it is the text that is refused."""
+    settled = render_settled(card_id, end)
+    try:
+        await api.insist(lambda: api.update_card(settled), seconds, is_repeatable=True)
+    except Refused as refused:
+        if refused.kind in (Kind.CONTENT, Kind.BAD):
+            textless = render_settled(card_id, end, has_text=False)
+            await api.insist(lambda: api.update_card(textless), seconds, is_repeatable=True)
+        raise

@@ -40,11 +40,12 @@ class _Text(msgspec.Struct, tag="text", rename="camel"):
     text: str
 
 
-class _File(msgspec.Struct, tag="file", rename="camel"):
+class _File(msgspec.Struct, tag="file", rename="camel", omit_defaults=True):
     file_id: str
     media_type: str
     name: str
     size_bytes: int
+    locator: str | None = None
 
 
 class _Evidence(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -165,6 +166,24 @@ async def last_seq(db: AsyncConnection, session_id: str) -> int:
     """The `seq` of the session's newest message, superseded or not; 0 if it has none."""
     query = sa.select(sa.func.max(_MESSAGE.c.seq)).where(_MESSAGE.c.session_id == session_id)
     return await db.scalar(query) or 0
+
+
+async def replace_content(db: AsyncConnection, message_id: str, content: Content) -> None:
+    """Give a message other content: its files are here now. `NotFound` without such a message."""
+    _, message = await load_message(db, message_id)
+    row = encode(replace(message, content=content))
+    changes = {name: row[name] for name in ("content", "metadata_json")}
+    await db.execute(sa.update(_MESSAGE).where(_MESSAGE.c.id == message_id).values(changes))
+
+
+async def last_words(db: AsyncConnection, run_id: str) -> str:
+    """What the run said last, apart from what it said with calls; empty if it said nothing."""
+    query = sa.select(_MESSAGE.c.content).where(
+        _MESSAGE.c.run_id == run_id,
+        _MESSAGE.c.role == "assistant",
+        _MESSAGE.c.tool_calls_json.is_(None),
+    )
+    return await db.scalar(query.order_by(_MESSAGE.c.seq.desc()).limit(1)) or ""
 
 
 async def message_exists(db: AsyncConnection, message_id: str) -> bool:

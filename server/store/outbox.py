@@ -1,7 +1,7 @@
 """The outbox: what surfaces have to be told, each by one process and until it worked."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -54,9 +54,24 @@ async def insert_outbox(db: AsyncConnection, item: OutboxItem) -> None:
     )
 
 
-async def due_items(db: AsyncConnection, now: datetime, limit: int) -> list[OutboxItem]:
-    """Items that wait and are due, the longest due first."""
-    query = sa.select(_OUTBOX).where(_PENDING, _OUTBOX.c.due_at <= now)
+async def due_items(
+    db: AsyncConnection,
+    now: datetime,
+    limit: int,
+    *,
+    but_sessions: Collection[str] = (),
+    but_surfaces: Collection[str] = (),
+) -> list[OutboxItem]:
+    """Items that wait and are due, the longest due first; none of the sessions and surfaces named.
+
+    Left out here, and not after the limit, what cannot be told now hides nothing behind it.
+    """
+    query = sa.select(_OUTBOX).where(
+        _PENDING,
+        _OUTBOX.c.due_at <= now,
+        _OUTBOX.c.session_id.not_in(but_sessions),
+        _OUTBOX.c.surface.not_in(but_surfaces),
+    )
     rows = await db.execute(query.order_by(_OUTBOX.c.due_at, _OUTBOX.c.id).limit(limit))
     return [_decode(row) for row in rows.mappings()]
 
@@ -76,15 +91,39 @@ async def claim_item(
     return await changed(db, statement) == 1
 
 
+async def prolong_claim(
+    db: AsyncConnection, item_id: str, attempt: int, next_due_at: datetime
+) -> None:
+    """The try goes on: let nobody else begin one before *next_due_at*."""
+    is_mine = sa.and_(_OUTBOX.c.id == item_id, _PENDING, _OUTBOX.c.attempts == attempt)
+    await db.execute(sa.update(_OUTBOX).where(is_mine).values(due_at=next_due_at))
+
+
+async def postpone(db: AsyncConnection, item_id: str, error: str, due_at: datetime) -> None:
+    """A try failed; the next one is due at *due_at*."""
+    await _set(db, item_id, error=error, due_at=due_at)
+
+
+async def release_claims(db: AsyncConnection, now: datetime) -> None:
+    """Make everything that waits due now: whoever had taken it is gone."""
+    await db.execute(sa.update(_OUTBOX).where(_PENDING).values(due_at=now))
+
+
+async def prune_outbox(db: AsyncConnection, before: datetime) -> int:
+    """Forget what was settled before this time; how many items it was."""
+    settled = sa.and_(sa.not_(_PENDING), _OUTBOX.c.created_at < before)
+    return await changed(db, sa.delete(_OUTBOX).where(settled))
+
+
 async def mark_delivered(db: AsyncConnection, item_id: str, now: datetime) -> None:
     """The surface was told."""
-    await _close(db, item_id, status="DELIVERED", error=None, delivered_at=now)
+    await _set(db, item_id, status="DELIVERED", error=None, delivered_at=now)
 
 
 async def mark_undeliverable(db: AsyncConnection, item_id: str, error: str, now: datetime) -> None:
     """The surface cannot be told; *error* says why and carries no secret."""
     # No column of its own for the time: what was not delivered stopped being due.
-    await _close(db, item_id, status="UNDELIVERABLE", error=error, due_at=now)
+    await _set(db, item_id, status="UNDELIVERABLE", error=error, due_at=now)
 
 
 async def outbox_depth(db: AsyncConnection) -> int:
@@ -92,7 +131,7 @@ async def outbox_depth(db: AsyncConnection) -> int:
     return await db.scalar(sa.select(sa.func.count()).select_from(_OUTBOX).where(_PENDING)) or 0
 
 
-async def _close(db: AsyncConnection, item_id: str, **values: object) -> None:
+async def _set(db: AsyncConnection, item_id: str, **values: object) -> None:
     await db.execute(sa.update(_OUTBOX).where(_OUTBOX.c.id == item_id).values(values))
 
 

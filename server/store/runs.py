@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from channels.port import ChatAddress
 from server.errors import Fenced, NotFound
 from server.message import FilePart
 from server.store.codec import from_json, to_json
@@ -45,6 +46,10 @@ class QueuedInput:
     edit_of: str | None = None
     """The message that `text` replaces."""
     model: str | None = None
+    chat: ChatAddress | None = None
+    """The conversation it came from."""
+    reply_to: str | None = None
+    """What the platform needs to answer this very message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class Run:
     steer: bool = False
     joined_run_id: str | None = None
     message_id: str | None = None
+    card_handle: str | None = None
     outcome_code: str | None = None
     outcome_text: str | None = None
     rounds: int = 0
@@ -297,6 +303,11 @@ async def cancels_requested(db: AsyncConnection, owner: str) -> set[str]:
     """Runs of *owner* that somebody, maybe in another process, asked to cancel."""
     query = sa.select(_RUN.c.id).where(_held_by(owner), _RUN.c.cancel_requested)
     return set(await db.scalars(query))
+
+
+async def keep_handle(db: AsyncConnection, run_id: str, handle: str) -> None:
+    """Remember the card that shows the run."""
+    await db.execute(sa.update(_RUN).where(_RUN.c.id == run_id).values(card_handle=handle))
 
 
 async def request_cancel(db: AsyncConnection, run_id: str) -> None:

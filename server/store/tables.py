@@ -116,6 +116,8 @@ class RunRow(SQLModel, table=True):
     joined_run_id: str | None = None
     message_id: str | None = None
     """The user message that began it."""
+    card_handle: str | None = _text()
+    """What a platform needs to find the card that shows the run."""
     outcome_code: str | None = None
     outcome_text: str | None = _text()
     rounds: int = 0

@@ -108,12 +108,22 @@ def test_a_finished_run_ends_with_its_answer() -> None:
 
 def test_a_run_that_said_nothing_says_that() -> None:
     assert render_end(ended("finished")).parts == [sentences.no_answer("zh-CN")]
-    assert render_end(ended("finished", answer=" \n")).parts == [sentences.no_answer("zh-CN")]
+    for nothing in (" \n", "\u200b", "\u3000", "```", "```python\n"):
+        end = render_end(ended("finished", answer=nothing))
+        assert end.parts == [sentences.no_answer("zh-CN")]
+        assert render_end(ended("waiting", answer=nothing)).parts == ["等待回复"]
 
 
 def test_a_failed_run_keeps_its_text_and_gives_the_reason() -> None:
     end = render_end(ended("failed", text="模型限流", answer="half"))
     assert (list(end.parts), end.flow) == (["half\n\n---\n\n❌ 模型限流"], "5")
+
+
+def test_a_reason_under_a_code_block_that_broke_off_stands_outside_of_it() -> None:
+    end = render_end(ended("failed", "太忙", answer="```python\nprint(1)"))
+    assert end.parts == ["```python\nprint(1)\n```\n\n\n---\n\n❌ 太忙"]
+    card = shown(started(), *saying("```\nx"), *calling("shell", 2))
+    assert card.startswith("```\nx\n```\n")
 
 
 def test_a_failed_run_without_an_answer_keeps_what_the_card_showed() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Final
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from channels import sentences
 from channels.dingtalk.card import render_refused
 from channels.dingtalk.channel import open_dingtalk
+from channels.dingtalk.turns import Trace
 from channels.errors import DeliveryError, FetchError
 from channels.events import Outcome
 from channels.port import ChatAddress, RemoteFile, Submitted, Turn
@@ -29,7 +30,7 @@ from tests.channels.dingtalk.house import (
     started,
 )
 from tests.fakes.clock import Clock
-from tests.fakes.dingtalk import FakeDingTalk, Refusal, api_refusal, oapi, serve_dingtalk
+from tests.fakes.dingtalk import Ack, FakeDingTalk, Refusal, api_refusal, oapi, serve_dingtalk
 from tests.fakes.dingtalk_world import BAD_TOKEN, QPS_REFUSAL
 
 ZH: Final = "zh-CN"
@@ -128,6 +129,21 @@ async def test_a_repeat_after_a_restart_is_taken_once(platform: FakeDingTalk) ->
     assert bot.channel.health().duplicates == 1
 
 
+async def test_a_backlog_is_taken_in_the_order_in_which_it_was_written(
+    platform: FakeDingTalk,
+) -> None:
+    clock = Clock()
+    async with open_bot(platform, clock=clock.channels) as bot:
+
+        async def push(minutes: float) -> Awaitable[Ack]:
+            sent_at = int((clock.wall() - minutes * 60) * 1000)
+            return await platform.push_only(platform.message(str(minutes), createAt=sent_at))
+
+        acks = asyncio.gather(*[await push(minutes) for minutes in (3, 9, 1, 6, 0)])
+        await move_until(clock, acks.done, step=0.1)
+        assert [inbound.text for inbound in bot.inbox.taken] == ["9", "6", "3", "1", "0"]
+
+
 async def test_messages_of_one_chat_are_taken_in_order(bot: Bot) -> None:
     bot.inbox.hold = asyncio.Event()
     acks = [await bot.platform.push_only(bot.platform.message(str(n))) for n in range(12)]
@@ -201,12 +217,14 @@ async def test_a_backlog_is_not_run_but_told_of_once_in_each_chat(platform: Fake
         def minutes_ago(minutes: float) -> int:
             return int((clock.wall() - minutes * 60) * 1000)
 
-        for minutes in (40, 30, 20, 11):
-            await platform.say("old", createAt=minutes_ago(minutes))
-        await platform.say("/stop", createAt=minutes_ago(2))
-        await platform.say("old", createAt=minutes_ago(15), group=True)
-        for minutes in (9, 1, 0):
-            await platform.say(f"new {minutes}", createAt=minutes_ago(minutes))
+        messages = [
+            *[platform.message("old", createAt=minutes_ago(age)) for age in (40, 30, 20, 11)],
+            platform.message("/stop", createAt=minutes_ago(2)),
+            platform.message("old", createAt=minutes_ago(15), group=True),
+            *[platform.message(f"new {age}", createAt=minutes_ago(age)) for age in (9, 1, 0)],
+        ]
+        for message in messages:
+            await platform.push_only(message)
         await move_until(clock, lambda: bool(platform.chat() and platform.chat(GROUP_CHAT)))
         await clock.run_for(60)
         assert platform.chat() == [sentences.stale(ZH, 5)]
@@ -378,8 +396,18 @@ async def test_a_missing_right_is_complained_of_once_an_hour_in_each_chat(bot: B
     await bot.platform.say("hello")
     for _ in range(3):
         await bot.channel.say(bot.turn(), sentences.files_forbidden(ZH))
+    assert await said(bot.platform) == [sentences.files_forbidden(ZH)]
     await bot.channel.say(bot.turn(), "another line")
-    assert bot.platform.chat() == [sentences.files_forbidden(ZH), "another line"]
+    assert await said(bot.platform, 2) == [sentences.files_forbidden(ZH), "another line"]
+
+
+async def test_a_line_beside_the_card_holds_up_nobody(bot: Bot) -> None:
+    await bot.platform.say("hello")
+    hold = bot.platform.script("sendBySession").hold = asyncio.Event()
+    async with asyncio.timeout(1):
+        await bot.channel.say(bot.turn(), "a line")
+    hold.set()
+    assert await said(bot.platform) == ["a line"]
 
 
 # Cards.
@@ -507,9 +535,14 @@ async def test_a_card_whose_token_stays_bad_is_answered_by_a_message(bot: Bot) -
     await bot.platform.say("hello")
     bot.channel.watch(bot.turn())
     await bot.platform.until(lambda: bool(bot.platform.cards))
-    bot.platform.script("card/streaming", *[BAD_TOKEN] * 4)
-    bot.platform.script("/v1.0/card/instances", *[BAD_TOKEN] * 4)
-    await bot.channel.deliver(delivery(bot.turn(), answer="whole"))
+    bot.platform.script("card/streaming", *[BAD_TOKEN] * 2)
+    bot.platform.script("/v1.0/card/instances", *[BAD_TOKEN] * 2)
+    with pytest.raises(DeliveryError) as owed:
+        await bot.channel.deliver(delivery(bot.turn(), answer="whole"))
+    assert owed.value.retryable
+    assert bot.platform.chat() == ["whole"]
+    await bot.channel.deliver(delivery(bot.turn(), answer="whole", attempt=2))
+    assert bot.platform.only_card.text == "whole"
     assert bot.platform.chat() == ["whole"]
 
 
@@ -799,22 +832,49 @@ async def test_a_scheduled_answer_finds_a_person_who_wrote_before(plain_bot: Bot
     assert plain_bot.platform.chat() == ["news"]
 
 
-async def test_the_end_is_tried_on_the_card_then_told_and_the_card_ended_later(
+async def test_the_end_is_tried_on_the_card_then_told_and_the_card_ended_after_a_restart(
     platform: FakeDingTalk,
 ) -> None:
-    clock = Clock()
-    async with open_bot(platform, clock=clock.channels) as bot:
+    clock, inbox = Clock(), MemoryInbox()
+    async with open_bot(platform, inbox, clock.channels) as bot:
         await platform.say("hello", createAt=None)
         bot.channel.watch(bot.turn())
         await platform.until(lambda: bool(platform.cards))
-        platform.script("card/streaming", *[Refusal(503, {})] * 9)
+        outage = platform.script("card/streaming", *[Refusal(503, {})] * 99)
         ending = asyncio.create_task(bot.channel.deliver(delivery(bot.turn(), answer="whole")))
         await move_until(clock, ending.done, step=2)
-        await ending
+        error = ending.exception()
+        assert isinstance(error, DeliveryError)
+        assert error.retryable, "or nobody would end the card"
         assert platform.chat() == ["whole"]
+        with pytest.raises(DeliveryError):
+            await bot.channel.deliver(delivery(bot.turn(), answer="whole", attempt=2))
         assert not platform.only_card.is_over
-        await move_until(clock, lambda: platform.only_card.is_over, step=2)
-        assert platform.chat() == ["whole"]
+    outage.refusals.clear()
+    async with open_bot(platform, inbox, clock.channels) as bot:
+        turn = bot.turn(is_restarted=True)
+        await bot.channel.deliver(delivery(turn, answer="whole", attempt=3))
+        assert (platform.only_card.text, platform.only_card.flow) == ("whole", "3")
+        calls = len(platform.calls)
+        await bot.channel.deliver(delivery(turn, answer="whole", attempt=4))
+        assert not [call for call in platform.calls[calls:] if "card" in call.path]
+    assert platform.chat() == ["whole"]
+
+
+async def test_a_card_whose_text_is_refused_ends_without_it_and_the_text_goes_as_a_message(
+    bot: Bot,
+) -> None:
+    platform = bot.platform
+    await platform.say("hello")
+    bot.channel.watch(bot.turn())
+    await platform.until(lambda: bool(platform.cards))
+    refusal = api_refusal(400, "invalidParameter.content")
+    platform.script("card/streaming", refusal)
+    platform.script("/v1.0/card/instances", refusal)
+    await bot.channel.deliver(delivery(bot.turn(), answer="whole"))
+    assert platform.only_card.flow == "3"
+    assert platform.only_card.params["stoppable"] == "false"
+    assert platform.chat() == ["whole"]
 
 
 # After a crash.
@@ -838,9 +898,8 @@ async def test_a_card_that_a_crash_left_open_is_ended_once(
         await bot.channel.deliver(delivery(turn, answer="whole"))
         assert (platform.only_card.text, platform.only_card.flow) == ("whole", "3")
         assert not platform.chat()
-        # Told, but the process died before the application wrote that down.
-        before = inbox.kept["run1"]
-    inbox.kept["run1"] = json.dumps({**json.loads(before), "told": 0})
+    # Told, but the process died before the application wrote that down.
+    inbox.kept["run1"] = Trace("headway-run1").encode()
     async with open_bot(platform, inbox) as bot:
         turn = bot.turn(is_restarted=True)
         await bot.channel.deliver(delivery(turn, answer="whole", attempt=2))

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -52,14 +52,20 @@ async def listening(
     clock: ChannelClock = SYSTEM,
     heard: Heard | None = None,
     call_seconds: float = 10.0,
+    on_frame: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[tuple[LineHealth, Heard]]:
     """A supervised connection."""
     heard = heard or Heard()
     health = LineHealth(clock)
+
+    def hear() -> None:
+        health.heard()
+        on_frame()
+
     credentials = config(platform).credentials
     async with (
         open_api(credentials, clock, call_seconds) as api,
-        open_stream("ding_test", api.discover, heard.handle, health.heard) as stream,
+        open_stream("ding_test", api.discover, heard.handle, hear) as stream,
     ):
         keeping = asyncio.create_task(
             keep_alive(stream.connect, name="t", health=health, clock=clock)
@@ -179,6 +185,28 @@ async def test_a_line_that_drops_is_built_again(platform: FakeDingTalk, clock: C
         seconds = await move_until(clock, lambda: platform.opened > 1 and health.state == "up")
         assert seconds < 3
         assert (await platform.push("1")).code == 200
+
+
+# The thread is to die loudly.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_thread_that_dies_is_begun_anew(platform: FakeDingTalk) -> None:
+    threads: set[threading.Thread] = set()
+
+    def die_once() -> None:
+        threads.add(threading.current_thread())
+        if len(threads) == 1:
+            raise SystemExit
+
+    async with listening(platform, on_frame=die_once) as (health, heard):
+        connection = await platform.connected()
+        await up(lambda: health.state)
+        await platform.push_only("lost with its thread")
+        await platform.connected(2)
+        assert connection not in platform.connections, "it would swallow messages"
+        await up(lambda: health.state)
+        assert (await platform.push("again")).code == 200
+        assert [raw for _, raw in heard.frames] == ["again"]
+    assert not any(thread.is_alive() for thread in threads)
 
 
 async def test_a_refused_discovery_is_tried_again_and_its_reason_told(

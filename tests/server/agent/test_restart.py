@@ -262,3 +262,17 @@ async def _rewrite_results(url: str) -> None:
         await db.execute(
             sa.text("UPDATE message SET content='[old result] ' || seq WHERE role='tool'")
         )
+
+
+async def test_run_that_was_cut_too_often_is_given_up(tmp_path: Path, sqlite_url: str) -> None:
+    async with serve_gateway([HANG], title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            await house.say(session, "go")
+            await gateway.wait_for_requests(1)
+        async with open_store(sqlite_url) as store, store.write() as db:
+            await db.execute(sa.text("UPDATE run SET attempt = 10 + rounds"))
+        async with open_house(settings) as house:
+            events = await house.ended(session)
+            assert events[-1]["code"] == "server_restart"

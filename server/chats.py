@@ -1,0 +1,171 @@
+"""The inbox as platforms see it: a chat speaks to the session it is bound to."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from channels import sentences as chat_sentences
+from channels.errors import InboxRefused, InboxUnavailable
+from channels.port import QUEUE_MAX, ChatAddress, Command, Inbound, Submitted
+from server import sentences
+from server.begin import COMPACT_COMMAND
+from server.errors import (
+    BadRequest,
+    Conflict,
+    Duplicate,
+    Locale,
+    NotFound,
+    StoreUnavailable,
+)
+from server.inbox import SessionInbox
+from server.runs import Runs
+from server.store.chats import bind_chat, bound_session
+from server.store.engine import Store
+from server.store.inbound import find_inbound, insert_inbound
+from server.store.rows import lock_session
+from server.store.runs import delete_queue, keep_handle, load_run, running
+from server.store.sessions import Session, load_session
+
+CHAT_KIND = "chat"
+"""Kind of a chat's sessions: their queue goes on after a failure, for nobody looks at a page."""
+
+
+class ChatInbox:
+    """Fits `channels.port.Inbox` by shape."""
+
+    def __init__(self, *, store: Store, inbox: SessionInbox, runs: Runs, locale: Locale) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._runs = runs
+        self._locale = locale
+
+    async def submit(self, inbound: Inbound) -> Submitted:
+        """Store *inbound* in its chat's session and start or queue its run."""
+        with self._refusals():
+            session = await self._session(inbound)
+            return await self._inbox.submit(replace(inbound, session_id=session.id))
+
+    async def command(
+        self, chat: ChatAddress, command: Command, keys: Sequence[str], sender: str
+    ) -> str:
+        """Do what a chat command says; the text to answer, empty if it was done before."""
+        with self._refusals():
+            async with self._store.read() as db:
+                known = await find_inbound(db, keys)
+            if known is None:
+                try:
+                    return await self._obey(chat, command, keys)
+                except Duplicate:
+                    return ""
+            if command == "stop" and known.run_id:  # we may have died before the run heard of it
+                await self._runs.cancel(known.session_id, known.run_id)
+            return ""
+
+    async def is_ready(self) -> bool:
+        """Whether a message would be kept now."""
+        return await self._store.check() is None
+
+    async def cancel_run(self, run_id: str, by: str) -> bool:
+        """Ask a run to stop; False if it is over or none."""
+        with self._refusals():
+            try:
+                async with self._store.read() as db:
+                    run = await load_run(db, run_id)
+            except NotFound:
+                return False
+            return await self._runs.cancel(run.session_id, run_id)
+
+    async def keep(self, run_id: str, handle: str) -> None:
+        """Remember the card of a run."""
+        with self._refusals():
+            async with self._store.write() as db:
+                await keep_handle(db, run_id, handle)
+
+    async def _obey(self, chat: ChatAddress, command: Command, keys: Sequence[str]) -> str:
+        if command == "new":
+            session = await self._new_session(chat, keys)
+            return sentences.new_session(session.locale)
+        session = await self._session_of(chat)
+        if command == "stop":
+            return await self._stop(session, keys)
+        if command == "compact":
+            return await self._compact(session, chat, keys)
+        async with self._store.write() as db:
+            await _note(db, keys, session)
+        if command == "status":
+            return sentences.status(session.locale, await self._inbox.state_of(session.id))
+        return sentences.help_text(session.locale)
+
+    async def _compact(self, session: Session, chat: ChatAddress, keys: Sequence[str]) -> str:
+        asked = Inbound(chat.platform, COMPACT_COMMAND, keys, session_id=session.id, chat=chat)
+        submitted = await self._inbox.submit(asked)
+        if submitted.duplicate:
+            return ""
+        if submitted.state == "queued":
+            return chat_sentences.queued(session.locale, submitted.position or 1)
+        return sentences.compacting(session.locale)
+
+    async def _stop(self, session: Session, keys: Sequence[str]) -> str:
+        async with self._store.write() as db:
+            await lock_session(db, session.id)  # nothing of the queue begins meanwhile
+            run = await running(db, session.id)
+            dropped = await delete_queue(db, session.id)
+            await _note(db, keys, session, run.id if run is not None else "")
+        was_running = run is not None and await self._runs.cancel(session.id, run.id)
+        return sentences.stopped(session.locale, was_running=was_running, dropped=dropped)
+
+    async def _session(self, inbound: Inbound) -> Session:
+        if inbound.chat is None:
+            raise NotFound("a platform's message comes from a chat")
+        return await self._session_of(inbound.chat)
+
+    async def _session_of(self, chat: ChatAddress) -> Session:
+        async with self._store.read() as db:
+            session_id = await bound_session(db, chat)
+            if session_id is not None:
+                return await load_session(db, session_id)
+        try:
+            return await self._new_session(chat)
+        except Duplicate:  # two first messages at once: the other one bound the chat
+            return await self._session_of(chat)
+
+    async def _new_session(self, chat: ChatAddress, keys: Sequence[str] = ()) -> Session:
+        """Bind *chat* to a session of its own, and keep the *keys* of who asked for that."""
+        session = await self._inbox.create_session(
+            f"{chat.platform}:{chat.app_id}", kind=CHAT_KIND, origin=chat.platform
+        )
+        try:
+            async with self._store.write() as db:
+                await bind_chat(db, chat, session.id, datetime.now(UTC))
+                await _note(db, keys, session)
+        except Duplicate:  # nobody will ever speak to it
+            await self._inbox.delete_session(session.id)
+            raise
+        return session
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Say what went wrong as platforms know it."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            raise InboxUnavailable(str(error)) from error
+        except Conflict as error:
+            raise InboxRefused(self._refusal(error)) from error
+        except (BadRequest, NotFound) as error:
+            raise InboxRefused(sentences.cannot_be_handled(self._locale)) from error
+
+    def _refusal(self, error: Conflict) -> str:
+        if error.code == "queue_full":
+            return sentences.queue_is_full(self._locale, QUEUE_MAX)
+        return sentences.cannot_be_handled(self._locale)
+
+
+async def _note(
+    db: AsyncConnection, keys: Sequence[str], session: Session, run_id: str = ""
+) -> None:
+    """Keep a command's keys together with what it does, for the platform may push it again."""
+    await insert_inbound(db, keys, session.id, run_id, "started", None, datetime.now(UTC))

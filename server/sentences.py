@@ -1,0 +1,103 @@
+"""What the application says in a chat: answers to commands, and what became of a message."""
+
+from typing import Final
+
+from server.errors import Locale
+from server.session_state import SessionState
+
+_HELP: Final = (
+    "直接发消息即可对话；忙时消息会排队，按先后回答。\n"
+    "/new 开始新会话\n/stop 停止当前任务并清空排队\n/status 查看状态\n"
+    "/compact 压缩较长的上下文\n/help 显示本说明",
+    "Just send a message; while I am busy, messages wait and are answered in their order.\n"
+    "/new starts a new session\n/stop stops what runs and empties the queue\n"
+    "/status tells how things stand\n/compact shortens a long context\n/help shows this",
+)
+_NEW: Final = ("已开始新会话。", "A new session has begun.")
+_STOPPED: Final = ("正在停止当前任务。", "Stopping what runs.")
+_NOTHING_RUNS: Final = ("当前没有正在执行的任务。", "Nothing is running.")
+_DROPPED: Final = ("已清空 {count} 条排队消息。", "{count} waiting messages were dropped.")
+_COMPACTING: Final = ("开始压缩上下文。", "Shortening the context.")
+_COMPACTED: Final = ("上下文整理完毕。", "The context is in order.")
+_FULL: Final = (
+    "排队的消息已达上限（{count} 条），这条消息没有保留，请稍后重发。",
+    "{count} messages wait already; this one was not kept. Please send it again later.",
+)
+_GONE: Final = ("这条消息无法处理。", "This message cannot be handled.")
+_UNREADABLE: Final = ("[附件 {name} 无法读取]", "[the attachment {name} could not be read]")
+_STATUS: Final = {
+    "IDLE": ("空闲", "idle"),
+    "QUEUED": ("排队中", "queued"),
+    "RUNNING": ("执行中", "running"),
+    "WAITING": ("等待确认", "waiting for an answer"),
+    "COMPLETED": ("已完成", "completed"),
+    "FAILED": ("失败", "failed"),
+    "CANCELLED": ("已停止", "stopped"),
+}
+_STATUS_LINE: Final = (
+    "状态：{status}\n排队：{queue} 条\n用量：输入 {prompt}，输出 {completion} tokens",
+    "Status: {status}\nWaiting: {queue}\nUsage: {prompt} tokens in, {completion} out",
+)
+
+
+def help_text(locale: Locale) -> str:
+    """What can be said to the bot."""
+    return _in(_HELP, locale)
+
+
+def new_session(locale: Locale) -> str:
+    """The chat speaks to a new session."""
+    return _in(_NEW, locale)
+
+
+def stopped(locale: Locale, *, was_running: bool, dropped: int) -> str:
+    """What a stop did."""
+    lines = [_in(_STOPPED if was_running else _NOTHING_RUNS, locale)]
+    if dropped:
+        lines.append(_in(_DROPPED, locale).format(count=dropped))
+    return "\n".join(lines)
+
+
+def compacting(locale: Locale) -> str:
+    """The context is being made shorter."""
+    return _in(_COMPACTING, locale)
+
+
+def compacted(locale: Locale) -> str:
+    """The context is as short as it gets."""
+    return _in(_COMPACTED, locale)
+
+
+def queue_is_full(locale: Locale, count: int) -> str:
+    """A message was not kept."""
+    return _in(_FULL, locale).format(count=count)
+
+
+def cannot_be_handled(locale: Locale) -> str:
+    """A message was not kept, for no reason that a person could mend."""
+    return _in(_GONE, locale)
+
+
+def unreadable(locale: Locale, name: str) -> str:
+    """Stands in a message for a file that could not be had."""
+    return _in(_UNREADABLE, locale).format(name=name)
+
+
+def status(locale: Locale, state: SessionState) -> str:
+    """How a session stands."""
+    lines = [
+        _in(_STATUS_LINE, locale).format(
+            status=_in(_STATUS[state.session.status], locale),
+            queue=len(state.queue),
+            prompt=state.usage.prompt_tokens,
+            completion=state.usage.completion_tokens,
+        )
+    ]
+    if state.session.execution_error is not None:
+        lines.append(state.session.execution_error.message)
+    return "\n".join(lines)
+
+
+def _in(texts: tuple[str, str], locale: Locale) -> str:
+    chinese, english = texts
+    return english if locale == "en" else chinese

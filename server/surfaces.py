@@ -1,0 +1,110 @@
+"""The platforms that show runs in chats: while they go, and how they ended."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from channels.errors import DeliveryError
+from channels.events import OutcomeStatus, RunEvent
+from channels.port import Delivery, RunSink, Surface, Turn
+from server import sentences
+from server.errors import NotFound
+from server.outbox import Surface as Deliverer
+from server.store.engine import Store
+from server.store.messages import last_words
+from server.store.outbox import OutboxItem
+from server.store.runs import Run, load_run
+from server.store.sessions import Session, load_session
+
+_OUTCOMES: Final[Mapping[str, OutcomeStatus]] = {
+    "COMPLETED": "finished",
+    "WAITING": "waiting",
+    "FAILED": "failed",
+    "CANCELLED": "cancelled",
+}
+
+
+def turn_of(run: Run, session: Session) -> Turn | None:
+    """The run as its chat's surface knows it; None for a run that no chat began."""
+    asked = run.input
+    if asked is None or asked.chat is None:
+        return None
+    return Turn(
+        session_id=session.id,
+        run_id=run.id,
+        chat=asked.chat,
+        reply_to=asked.reply_to,
+        handle=run.card_handle,
+        locale=session.locale,
+    )
+
+
+class Fan:
+    """A sink that passes events on to several."""
+
+    def __init__(self, *sinks: RunSink) -> None:
+        self._sinks = sinks
+
+    def emit(self, event: RunEvent) -> None:
+        """Give *event* to each."""
+        for sink in self._sinks:
+            sink.emit(event)
+
+
+class Ways(Mapping[str, Deliverer]):
+    """Every way out by its name: those to web clients, and the bots that are open."""
+
+    def __init__(
+        self, web: Mapping[str, Deliverer], bots: Mapping[str, Surface], store: Store
+    ) -> None:
+        self._web = web
+        self._bots = bots
+        self._store = store
+
+    def __getitem__(self, name: str) -> Deliverer:
+        if name in self._web:
+            return self._web[name]
+        return ChatSurface(self._bots[name], self._store)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._web, *self._bots])
+
+    def __len__(self) -> int:
+        return len(self._web) + len(self._bots)
+
+
+class ChatSurface:
+    """Tells a chat how a run ended, from what is stored; so the outbox can do it after a crash."""
+
+    def __init__(self, surface: Surface, store: Store) -> None:
+        self._surface = surface
+        self._store = store
+
+    async def deliver(self, item: OutboxItem) -> None:
+        """Tell it; raises `DeliveryError`."""
+        try:
+            delivery = await self._delivery(item)
+        except NotFound:
+            raise DeliveryError("the run was deleted", retryable=False) from None
+        await self._surface.deliver(delivery)
+
+    async def _delivery(self, item: OutboxItem) -> Delivery:
+        if item.run_id is None:
+            raise NotFound("there is no such run")
+        async with self._store.read() as db:
+            run = await load_run(db, item.run_id)
+            session = await load_session(db, run.session_id)
+            answer = await last_words(db, run.id)
+        if run.trigger == "compact" and run.status == "COMPLETED":
+            answer = sentences.compacted(session.locale)
+        turn = turn_of(run, session)
+        if turn is None:
+            raise NotFound("the run belongs to no chat")
+        return Delivery(
+            id=item.id,
+            attempt=item.attempts + 1,
+            turn=turn,
+            status=_OUTCOMES[run.status],
+            code=run.outcome_code or "",
+            text=run.outcome_text or "",
+            answer=answer,
+        )

@@ -1,0 +1,108 @@
+"""Tells whoever watches what becomes of a run: its log, the board, its chat, the counters."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from channels.events import Discarded, Outcome, RunStarted
+from channels.port import RunSink, Surface
+from server.agent.speaker import attached_files
+from server.begin import Begun
+from server.ending import Written
+from server.metrics import Metrics
+from server.session_state import (
+    QueueItem,
+    RunState,
+    queue_patch,
+    run_patch,
+    status_patch,
+    usage_patch,
+)
+from server.store.runs import Run
+from server.store.sessions import Session
+from server.surfaces import Fan, turn_of
+
+log = logging.getLogger(__name__)
+
+
+class Board(Protocol):
+    """Tells watchers what a session looks like now."""
+
+    def patch(self, session_id: str, owner: str, changes: dict[str, object]) -> None:
+        """Something of the session is different now."""
+
+
+class Logs(Protocol):
+    """Where events of a session go."""
+
+    def sink(self, session_id: str) -> RunSink:
+        """The session's log, for writing."""
+
+
+class Teller:
+    """The one place from which runs are shown."""
+
+    def __init__(
+        self, *, logs: Logs, board: Board, metrics: Metrics, surfaces: Mapping[str, Surface]
+    ) -> None:
+        self._logs = logs
+        self._board = board
+        self._metrics = metrics
+        self._surfaces = surfaces
+
+    def sink(self, run: Run, session: Session) -> RunSink:
+        """Where the run's events go: to the session's log, and to the chat that began it."""
+        events = self._logs.sink(session.id)
+        turn = turn_of(run, session)
+        surface = self._surfaces.get(turn.chat.surface) if turn is not None else None
+        if turn is None or surface is None:
+            return events
+        return Fan(events, surface.watch(turn))
+
+    def begun(self, begun: Begun, sink: RunSink) -> None:
+        """The run's first events."""
+        message = begun.message
+        sink.emit(
+            RunStarted(
+                run_id=begun.run.id,
+                message_id=message.id if message is not None else None,
+                text=message.text if message is not None else "",
+                files=attached_files(message),
+                history_seq=begun.history_seq,
+                attempt=begun.run.attempt,
+            )
+        )
+        if begun.withdrawn:
+            call_ids = [call.id for message in begun.withdrawn for call in message.tool_calls]
+            sink.emit(Discarded([message.id for message in begun.withdrawn], call_ids))
+
+    def running(self, session: Session, run: RunState) -> None:
+        """The run goes on, or is about to be stopped."""
+        changes = status_patch("RUNNING", None) | run_patch(run)
+        changes["title"] = session.title
+        self._board.patch(session.id, session.owner, changes)
+
+    def queue(self, session: Session, items: Iterable[QueueItem]) -> None:
+        """What waits in the session now."""
+        self._board.patch(session.id, session.owner, queue_patch(items))
+
+    def ended(self, outcome: Outcome, written: Written, seconds: float) -> None:
+        """The outcome stands in the store, and its event in the log."""
+        session = written.session
+        changes = status_patch(session.status, session.execution_error)
+        changes |= run_patch(None) | queue_patch(written.queue) | usage_patch(written.usage)
+        self._board.patch(session.id, session.owner, changes)
+        self._metrics.run_ended(outcome.status, outcome.code, outcome.rounds)
+        log.info(
+            "[run] ended session=%s run=%s outcome=%s code=%s rounds=%d prompt_tokens=%d "
+            "cached_tokens=%d completion_tokens=%d seconds=%.1f",
+            session.id,
+            outcome.run_id,
+            outcome.status,
+            outcome.code,
+            outcome.rounds,
+            outcome.prompt_tokens,
+            outcome.cached_tokens,
+            outcome.completion_tokens,
+            seconds,
+        )
