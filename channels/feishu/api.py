@@ -1,6 +1,7 @@
 """The calls that a Feishu bot makes: who it is, messages, files, cards."""
 
 import hashlib
+import json
 from collections import deque
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -41,7 +42,7 @@ class Place:
 
 def idempotency_key(*parts: str) -> str:
     """A `uuid` of at most 50 characters: the platform does once what comes twice within an hour."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 class FeishuApi:
@@ -70,8 +71,8 @@ class FeishuApi:
 
     @property
     def missing_scopes(self) -> frozenset[str]:
-        """Permissions that the platform named when it refused a call."""
-        return frozenset(self._caller.missing_scopes)
+        """Permissions for lack of which a call was refused lately."""
+        return self._caller.missing_scopes
 
     # Who and where
 
@@ -195,8 +196,14 @@ class FeishuApi:
         )
 
     async def _card_write(self, card_id: str, path: str, body: Fields, sequence: int) -> None:
-        key = idempotency_key(card_id, str(sequence))
-        await self._caller.ask("PUT", path, body={**body, "sequence": sequence, "uuid": key})
+        """The key holds the content too: a number that an earlier life of the process used may come
+        again with another text, which the platform must not take for done."""
+        key = idempotency_key(card_id, str(sequence), json.dumps(body))
+        try:
+            await self._caller.ask("PUT", path, body={**body, "sequence": sequence, "uuid": key})
+        except Refused as refused:
+            self._caller.heed("card", refused)
+            raise
 
 
 def _part(identifier: str) -> str:

@@ -37,6 +37,9 @@ CHAT_PER_SECOND, CHAT_BURST = 4.5, 5
 """5/s to one person, and to one group for all bots together; a little less, since one call may
 take longer to get there than the next."""
 
+SCOPE_SECONDS = 3600.0
+"""After which a permission that was refused, and not asked for since, may have been granted."""
+
 DOWNLOAD_BYTES_MAX = 50 * 2**20
 """Half of what the platform gives; the whole file is held in memory."""
 
@@ -63,16 +66,30 @@ class Token:
         self._clock = clock
         self._value = ""
         self._until = 0.0
-        self._line = asyncio.Lock()
+        self._fetching: asyncio.Task[str] | None = None
 
     async def get(self) -> str:
-        """The token; who waits for another's fetch gets what that one got."""
-        async with self._line:
-            if not self._value or self._clock.monotonic() >= self._until:
-                self._value, seconds = await self._fetch()
-                margin = min(TOKEN_MARGIN_SECONDS, seconds / 2)
-                self._until = self._clock.monotonic() + seconds - margin
+        """The token; who waits for another's fetch gets what that one got, a failure too.
+
+        Otherwise everybody would wait for the failures of all before, one time-out after another.
+        """
+        if self._value and self._clock.monotonic() < self._until:
             return self._value
+        if self._fetching is None:
+            self._fetching = asyncio.create_task(self._renew(), name="feishu-token")
+            self._fetching.add_done_callback(self._fetched)
+        return await asyncio.shield(self._fetching)
+
+    async def _renew(self) -> str:
+        self._value, seconds = await self._fetch()
+        margin = min(TOKEN_MARGIN_SECONDS, seconds / 2)
+        self._until = self._clock.monotonic() + seconds - margin
+        return self._value
+
+    def _fetched(self, task: "asyncio.Task[str]") -> None:
+        self._fetching = None
+        if not task.cancelled():
+            task.exception()  # looked at, though all who waited may be gone
 
     def drop(self, value: str) -> None:
         """Forget *value*, which was refused, unless a newer one is there already."""
@@ -110,13 +127,19 @@ class Caller:
         self._minutes = budgets(API_PER_SECOND, API_BURST, clock)
         self._seconds = budgets(_SECOND_BURST, _SECOND_BURST, clock)
         self._chats = chats
-        self.missing_scopes: set[str] = set()
+        self._refused_scopes: dict[str, float] = {}
         """Those that the platform named when it refused a call."""
 
     @property
     def waits(self) -> int:
         """Calls that had to wait for their turn."""
         return sum(kind.waits for kind in (self._minutes, self._seconds, self._chats))
+
+    @property
+    def missing_scopes(self) -> frozenset[str]:
+        """Permissions for lack of which a call was refused lately."""
+        since = self._clock.monotonic() - SCOPE_SECONDS
+        return frozenset(scope for scope, at in self._refused_scopes.items() if at >= since)
 
     async def turn(self, api: str) -> None:
         """Wait until *api* may be called."""
@@ -157,11 +180,22 @@ class Caller:
     async def _learn(self, api: str, chat_id: str, refused: Refused, pause: float) -> None:
         """Wait as the platform says, and let all wait who share the limit."""
         seconds = refused.retry_after_seconds
-        if refused.meaning is Meaning.RATE and seconds is not None:
-            shared = refused.is_shared or not chat_id
-            (self._seconds.of(api) if shared else self._chats.of(chat_id)).pause(seconds)
+        if self.heed(api, refused, chat_id):
             return
         await self._clock.sleep(pause if seconds is None else seconds)
+
+    def heed(self, api: str, refused: Refused, chat_id: str = "") -> bool:
+        """Hold back all who share the limit that was hit; False if none of ours was."""
+        seconds = refused.retry_after_seconds
+        if refused.meaning is not Meaning.RATE or seconds is None:
+            return False
+        if refused.is_shared:
+            self._seconds.of(api).pause(seconds)
+        elif chat_id:
+            self._chats.of(chat_id).pause(seconds)
+        else:
+            return False
+        return True
 
     async def ask(self, method: str, path: str, *, body: Fields | None = None) -> Fields:
         """Ask once, with the token; a refused token is renewed and the call made again."""
@@ -235,7 +269,7 @@ class Caller:
         refused = refusal(
             response.status, None if code is None else int(code), words, response.headers
         )
-        self.missing_scopes.update(refused.scopes)
+        self._refused_scopes.update(dict.fromkeys(refused.scopes, self._clock.monotonic()))
         raise refused
 
 

@@ -60,7 +60,8 @@ class Stop:
 
 def face(shown: Shown, locale: Locale) -> Face:
     """Show where a run is: the phase, the round, the tool's name, never its arguments."""
-    answer = markdown.limit_tables(harmless(shown.answer), TABLES_MAX)
+    beginning = shown.answer[: 2 * _LIVE_BYTES]  # the rest would be read in vain, many times
+    answer = markdown.limit_tables(harmless(beginning), TABLES_MAX)
     answer = markdown.truncate(answer, _LIVE_BYTES, sentences.cut(locale))
     return Face(_status(shown, locale), answer)
 

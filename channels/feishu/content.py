@@ -2,7 +2,7 @@
 
 import mimetypes
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +13,15 @@ from channels.feishu.fields import Fields
 ResourceKind = Literal["image", "file"]
 """What the download of a resource asks for; sound and films are files to it."""
 
-_PLACEHOLDER = re.compile(r"(@_(?:user_\d+|all))(?!\w)([ \t]?)")
-"""Whole placeholders only: `@_user_1` begins `@_user_10`, and `@_all_hands` is a word."""
+_PLACEHOLDER = re.compile(r"(@_(?:user_\d+(?!\d)|all(?!\w)))([ \t]?)", re.ASCII)
+"""Whole placeholders only: `@_user_1` begins `@_user_10`, and `@_all_hands` is a word. What is not
+ASCII ends one, since Chinese goes on without a blank."""
+_AT = re.compile(r"<at\b[^<>]*?id=\"?([^\"<>\s]+)\"?[^<>]*>([^<>]*)</at>[ \t]?")
+"""A mention in Markdown."""
+_BODIES = ("content", "content_v2", "elements", "files")
+"""Where the parts of a post stand, by what has been seen."""
+_POST_DEPTH = 3
+_FENCES = re.compile(r"`{3,}")
 _ALL = frozenset({"all", "@_all", "@all"})
 
 
@@ -36,6 +43,7 @@ class Content:
     """Mentions of the bot and of everybody are cut out, others stand by name."""
     resources: Sequence[Resource] = ()
     names_all: bool = False
+    names_bot: bool = False
     is_readable: bool = True
     is_voice: bool = False
 
@@ -53,7 +61,7 @@ def read(message: Message, bot_open_id: str) -> Content:
     match message.kind:
         case "text":
             words = names.written_out(fields.text(content, "text")).strip()
-            return Content(words, names_all=names.names_all)
+            return Content(words, names_all=names.names_all, names_bot=names.names_bot)
         case "post" | "interactive":  # a card is given in the shape of a post
             return _post(content, names)
         case "audio":
@@ -72,6 +80,7 @@ class _Names:
         self._mentions = mentions
         self._bot_open_id = bot_open_id
         self.names_all = not _ALL.isdisjoint(mentions)
+        self.names_bot = any(self._is_bot(mention.open_id) for mention in mentions.values())
 
     def written_out(self, text: str) -> str:
         """*text* with names for its placeholders, without the bot and everybody."""
@@ -82,16 +91,29 @@ class _Names:
 
         return _PLACEHOLDER.sub(name_of, text)
 
+    def written_out_of_markdown(self, text: str) -> str:
+        """As `written_out`, with the tags for mentions that Markdown has."""
+
+        def name_of(found: re.Match[str]) -> str:
+            name = self.of(found[1], found[2].lstrip("@"))
+            return f"{name} " if name else ""
+
+        return self.written_out(_AT.sub(name_of, text))
+
+    def _is_bot(self, open_id: str) -> bool:
+        return open_id != "" and open_id == self._bot_open_id
+
     def of(self, key: str, name: str = "") -> str:
         """The name that stands for *key*; empty for the bot and for everybody."""
         if key in _ALL:
             self.names_all = True
             return ""
         mention = self._mentions.get(key)
-        if mention is None and key != self._bot_open_id:
-            return f"@{name}" if name else key if key.startswith("@") else ""
-        if mention is None or mention.open_id == self._bot_open_id:
+        if self._is_bot(mention.open_id if mention else key):
+            self.names_bot = True
             return ""
+        if mention is None:
+            return f"@{name}" if name else key if key.startswith("@") else ""
         return f"@{mention.name or name or mention.open_id}"
 
 
@@ -104,33 +126,72 @@ def _post(content: Fields, names: _Names) -> Content:
     elements = [element for paragraph in paragraphs for element in paragraph]
     attached = [fields.fields(one) for one in fields.items(post, "files")]
     resources = tuple(_resources([*elements, *attached]))
-    is_readable = bool(text or resources or elements)
-    return Content(text, resources, names.names_all, is_readable)
+    is_bare = any(fields.text(element, "tag") in ("text", "at") for element in elements)
+    is_readable = bool(text or resources or is_bare)
+    return Content(text, resources, names.names_all, names.names_bot, is_readable)
 
 
 def _unwrapped(content: Fields) -> Fields:
     """The post itself: without the level of `post`, and without that of a language."""
-    post = fields.under(content, "post") or content
-    if not {"content", "content_v2", "elements", "title"}.isdisjoint(post):
-        return post
-    return next((fields.fields(one) for one in post.values() if fields.fields(one)), post)
+    return _inside(content, _has_body) or _inside(content, _has_title) or fields.EMPTY
+
+
+def _inside(
+    outer: Fields, fits: Callable[[Fields], bool], depth: int = _POST_DEPTH
+) -> Fields | None:
+    """The first object that fits, *outer* or one inside it."""
+    if fits(outer):
+        return outer
+    if depth == 1:
+        return None
+    found = (_inside(fields.fields(one), fits, depth - 1) for one in outer.values())
+    return next((one for one in found if one is not None), None)
+
+
+def _has_body(post: Fields) -> bool:
+    return any(fields.items(post, name) for name in _BODIES)
+
+
+def _has_title(post: Fields) -> bool:
+    return fields.text(post, "title") != ""
 
 
 def _paragraphs(post: Fields) -> list[list[Fields]]:
-    """Lists of elements; a flat list of elements counts as one paragraph."""
+    """Lists of elements; elements that stand in no list make a paragraph together."""
     for name in ("content", "content_v2", "elements"):
-        rows = fields.items(post, name)
-        flat = [fields.fields(one) for one in rows if isinstance(one, dict)]
-        if flat:
-            return [flat]
-        nested = [[fields.fields(one) for one in row] for row in rows if isinstance(row, list)]
-        if any(nested):
-            return nested
+        paragraphs = _rows(fields.items(post, name))
+        if any(paragraphs):
+            return paragraphs
     return []
 
 
+def _rows(rows: Sequence[object]) -> list[list[Fields]]:
+    paragraphs: list[list[Fields]] = []
+    is_flat = False
+    for row in rows:
+        if isinstance(row, list):
+            paragraphs.append([_element(one) for one in row])
+        elif is_flat:
+            paragraphs[-1].append(_element(row))
+        else:
+            paragraphs.append([_element(row)])
+        is_flat = not isinstance(row, list)
+    return paragraphs
+
+
+def _element(value: object) -> Fields:
+    return {"tag": "text", "text": value} if isinstance(value, str) else fields.fields(value)
+
+
 def _line(elements: Iterable[Fields], names: _Names) -> str:
-    line = "".join(_words(element, names) for element in elements)
+    """The words of a paragraph; a code block in it has lines of its own."""
+    line, was_code = "", False
+    for element in elements:
+        words, is_code = _words(element, names), fields.text(element, "tag") == "code_block"
+        if words and line and (is_code or was_code):
+            line = line.rstrip() + "\n"
+        line += words
+        was_code = is_code
     return line if "```" in line else line.strip()
 
 
@@ -145,13 +206,21 @@ def _words(element: Fields, names: _Names) -> str:
         case "emotion":
             return f"[{fields.text(element, 'emoji_type')}]"
         case "code_block":
-            return f"```{fields.text(element, 'language').lower()}\n{text.rstrip()}\n```"
+            return _fenced(text, fields.text(element, "language"))
         case "hr":
             return "---"
         case "img" | "media":
             return ""
+        case "md" | "markdown" | "lark_md":
+            return names.written_out_of_markdown(text or fields.text(element, "content"))
         case _:
-            return names.written_out(text)
+            return names.written_out(text or fields.text(element, "content"))
+
+
+def _fenced(code: str, language: str) -> str:
+    """*code* as a block, between marks longer than any in it."""
+    mark = "`" * max([3, *(len(found) + 1 for found in _FENCES.findall(code))])
+    return f"{mark}{language.lower()}\n{code.rstrip()}\n{mark}"
 
 
 def _resources(elements: Iterable[Fields]) -> Iterator[Resource]:

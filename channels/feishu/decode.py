@@ -124,7 +124,7 @@ def _message(event_id: str, app_id: str, event: Fields) -> Message:
         sender=_person(fields.under(sender, "sender_id")),
         sender_type=fields.text(sender, "sender_type"),
         sent_at=(fields.number(message, "create_time") or 0.0) / 1000,
-        mentions=tuple(_mention(one) for one in fields.items(message, "mentions")),
+        mentions=mentions_in(message),
         kind=fields.text(message, "message_type"),
         content=fields.parse(fields.text(message, "content")),
     )
@@ -148,10 +148,15 @@ def _person(ids: Fields) -> Person:
     )
 
 
+def mentions_in(message: Fields) -> tuple[Mention, ...]:
+    """Whom a message names, as it was pushed or as it is read again."""
+    return tuple(_mention(one) for one in fields.items(message, "mentions"))
+
+
 def _mention(value: object) -> Mention:
     one = fields.fields(value)
     return Mention(
         key=fields.text(one, "key"),
-        open_id=fields.text(fields.under(one, "id"), "open_id"),
+        open_id=fields.text(fields.under(one, "id"), "open_id") or fields.text(one, "id"),
         name=fields.text(one, "name"),
     )

@@ -1,6 +1,7 @@
 """Reading JSON of which nothing is certain: what is absent or of another type reads as empty."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 Fields = Mapping[str, object]
@@ -36,19 +37,25 @@ def items(outer: Fields, name: str) -> Sequence[object]:
 
 
 def text(outer: Fields, name: str) -> str:
-    """A string; a number, which some ids are sent as, is written out."""
+    """A string that can be stored and sent; a number, which some ids are sent as, is written out.
+
+    Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold, becomes U+FFFD.
+    """
     value = outer.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return value if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def number(outer: Fields, name: str) -> float | None:
-    """A number, also one that is sent as a string; None otherwise."""
+    """A finite number, also one that is sent as a string; None otherwise."""
     value = outer.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return float(value)
-    except ValueError:
+        found = float(value)
+    except (ValueError, OverflowError):
         return None
+    return found if math.isfinite(found) else None

@@ -12,7 +12,7 @@ from channels.feishu.api import FeishuApi
 from channels.feishu.call import DOWNLOAD_BYTES_MAX, TooBig
 from channels.feishu.codes import Meaning, Refused
 from channels.feishu.content import OCTETS, Content, ResourceKind
-from channels.feishu.decode import Message, Person
+from channels.feishu.decode import Message, Person, mentions_in
 from channels.feishu.place import QUOTE_NAME, locator_from
 from channels.port import Fetched, Locale, RemoteFile
 
@@ -92,7 +92,7 @@ def _content_of(item: fields.Fields, message_id: str) -> Content:
         sender=Person(""),
         sender_type="",
         sent_at=0.0,
-        mentions=(),
+        mentions=mentions_in(item),
         kind=fields.text(item, "msg_type"),
         content=fields.parse(fields.text(fields.under(item, "body"), "content")),
     )

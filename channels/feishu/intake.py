@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 
 from channels import sentences
 from channels.clock import Clock
@@ -87,6 +88,11 @@ class Intake:
         except Undecodable as error:
             logger.warning("[feishu] app=%s undecodable: %s", self._config.app_id, error)
             ack = TAKEN  # another push would hold the same
+        except Exception as error:  # a fault of ours; the SDK would not tell anybody
+            logger.error(
+                "[feishu] app=%s an event broke", self._config.app_id, exc_info=_trace(error)
+            )
+            ack = AGAIN
         seconds = self._clock.monotonic() - started
         self.counts.acks += 1
         self.counts.ack_seconds_max = max(self.counts.ack_seconds_max, seconds)
@@ -96,28 +102,31 @@ class Intake:
         event = decode_event(payload)
         if isinstance(event, Other) or event.app_id != self._config.app_id:
             return TAKEN
+        until = asyncio.get_running_loop().time() + ACK_SECONDS
         try:
-            async with asyncio.timeout(ACK_SECONDS):
+            async with asyncio.timeout_at(until):
                 rules = await self._rules()
         except (DeliveryError, TimeoutError):
             return AGAIN  # who the bot is, and so who is addressed, is not known yet
         if isinstance(event, Click):
-            return Ack(200, await self._clicked(event, rules))
-        return await self._heard(event, rules)
+            return Ack(200, await self._clicked(event, rules, until))
+        return await self._heard(event, rules, until)
 
     # Messages
 
-    async def _heard(self, message: Message, rules: Rules) -> Ack:
+    async def _heard(self, message: Message, rules: Rules, until: float) -> Ack:
         verdict = judge(message, rules)
         if isinstance(verdict, Ignore) or self._is_own(message.message_id):
-            return TAKEN
-        if not self._may_go_on(message):
             return TAKEN
         keys = self._keys(message)
         if not self._window.claim(keys):
             self.counts.duplicates += 1
-            return await self._acknowledge(self._window.kept(keys))
-        return await self._acknowledge(self._settle(keys, self._take(message, verdict, keys)))
+            return await self._acknowledge(self._window.kept(keys), until)
+        if not self._may_go_on(message):
+            self._window.keep(keys)
+            return TAKEN
+        taking = self._take(message, verdict, keys)
+        return await self._acknowledge(self._settle(keys, taking), until)
 
     def _may_go_on(self, message: Message) -> bool:
         """Bots that talk to each other stop after a while."""
@@ -129,12 +138,15 @@ class Intake:
 
     def _keys(self, message: Message) -> Sequence[str]:
         head = f"feishu:{self._config.app_id}"
-        return (f"{head}:msg:{message.message_id}", f"{head}:ev:{message.event_id}")
+        key = f"{head}:msg:{message.message_id}"
+        if not message.event_id:  # all that have none would be one message
+            return (key,)
+        return (key, f"{head}:ev:{message.event_id}")
 
-    async def _acknowledge(self, work: Coroutine[None, None, bool]) -> Ack:
+    async def _acknowledge(self, work: Coroutine[None, None, bool], until: float) -> Ack:
         """Wait for *work* as long as the platform does; it goes on beyond that."""
         task = self._spawn(work)
-        await asyncio.wait({task}, timeout=ACK_SECONDS)
+        await asyncio.wait({task}, timeout=_seconds_to(until))
         return TAKEN if _gave(task) is True else AGAIN
 
     async def _settle(self, keys: Sequence[str], taking: Awaitable[None]) -> bool:
@@ -261,7 +273,7 @@ class Intake:
 
     # Clicks
 
-    async def _clicked(self, click: Click, rules: Rules) -> Fields:
+    async def _clicked(self, click: Click, rules: Rules, until: float) -> Fields:
         locale = self._config.locale
         run_id = fields.text(click.value, "run")
         if click.value.get("do") != card.STOP or not run_id:
@@ -270,10 +282,11 @@ class Intake:
         if not is_there or not rules.admits(click.operator, click.chat_id):
             text = sentences.not_allowed(locale, click.operator.open_id)
             return card.toast(text, is_warning=True)
-        if not self._window.claim([f"feishu:{self._config.app_id}:ev:{click.event_id}"]):
+        key = f"feishu:{self._config.app_id}:ev:{click.event_id}"
+        if click.event_id and not self._window.claim([key]):
             return card.toast(sentences.stopping(locale))
         task = self._spawn(self._inbox.cancel_run(run_id, click.operator.open_id))
-        await asyncio.wait({task}, timeout=CLICK_SECONDS)
+        await asyncio.wait({task}, timeout=min(CLICK_SECONDS, _seconds_to(until)))
         says = sentences.already_over if _gave(task) is False else sentences.stopping
         return card.toast(says(locale))
 
@@ -288,7 +301,9 @@ class Intake:
     def _ended(self, task: "asyncio.Task[bool]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            logger.error("[feishu] app=%s intake broke", self._config.app_id, exc_info=error)
+            logger.error(
+                "[feishu] app=%s intake broke", self._config.app_id, exc_info=_trace(error)
+            )
 
     async def close(self) -> None:
         """Take nothing more; what is not kept yet is pushed again."""
@@ -299,8 +314,20 @@ class Intake:
         await self._lanes.close()
 
 
+def _seconds_to(until: float) -> float:
+    """By the clock of the loop, as the platform counts."""
+    return max(0.0, until - asyncio.get_running_loop().time())
+
+
 def _gave(task: "asyncio.Task[bool]") -> bool | None:
     """What *task* gave; None if it goes on, or broke."""
     if not task.done() or task.cancelled() or task.exception():
         return None
     return task.result()
+
+
+def _trace(
+    error: BaseException,
+) -> tuple[type[Exception], Exception, TracebackType | None]:
+    """Where *error* came from, without its words: they may quote a message."""
+    return (Exception, Exception(type(error).__name__), error.__traceback__)

@@ -63,7 +63,9 @@ class Lanes:
             task.cancel()  # no effect unless the lane is closed
         if one.done.cancelled():
             return
-        if error := task.exception():
+        if task.cancelled():  # from inside; who comes after it in the lane must not wait for ever
+            one.done.cancel()
+        elif error := task.exception():
             one.done.set_exception(error)
         else:
             one.done.set_result(task.result())

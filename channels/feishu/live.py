@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from channels.clock import Clock
 from channels.errors import DeliveryError, InboxUnavailable
-from channels.events import RunEvent
+from channels.events import Outcome, RunEvent
 from channels.feishu import card
 from channels.feishu.api import FeishuApi, idempotency_key
 from channels.feishu.card import Face, Stop
@@ -34,6 +34,8 @@ class LiveCard:
         self.turn = turn
         self._is_over = is_over
         self._is_seen = True
+        self.is_replaced = False
+        """A message has told what the card could not; the card gets no answer any more."""
         self._api = api
         self._inbox = inbox
         self._clock = clock
@@ -55,9 +57,11 @@ class LiveCard:
 
     def emit(self, event: RunEvent) -> None:
         """Take *event*; never blocks, never raises."""
+        if isinstance(event, Outcome):
+            self._is_over = True  # what it says is written by `close`
+            return
         self._shown = advance(self._shown, event)
-        if self._writer is not None and self._shown.phase != "done":
-            self._writer.show(self._face)
+        self._touch()
 
     async def close(self, ended: str) -> bool:
         """Write *ended* as the card's last state; False if it is not sure that anybody sees it.
@@ -84,7 +88,10 @@ class LiveCard:
             self._handle = replace(self._handle, reactions={**self.reactions, **reactions})
             await self._keep(self._handle)
 
-    @property
+    def _touch(self) -> None:
+        if self._writer is not None and not self._is_over:
+            self._writer.touch()
+
     def _face(self) -> Face:
         return card.face(self._shown, self.turn.locale)
 
@@ -101,7 +108,7 @@ class LiveCard:
             logger.warning("[feishu] run=%s has no card: %s", self.turn.run_id, error)
 
     async def _make(self) -> None:
-        face = self._face
+        face = self._face()
         card_id = await self._api.create_card(self._render(face))
         handle = Handle(card_id)
         await self._inbox.keep(self.turn.run_id, handle.as_json())
@@ -119,17 +126,19 @@ class LiveCard:
     async def _show(self, handle: Handle, face: Face, *, was_tried: bool = False) -> None:
         """Post the message that shows the card.
 
-        Where it stays open whether there is one, the card is written to all the same, so that it
-        does not type for ever, and a message tells the end a second time.
+        Where it stays open whether there is one, the card's end is written all the same, so that
+        it does not type for ever, and a message tells the end a second time. A refusal that may be
+        repeated leaves it open too: an earlier try may have got through.
         """
         key = idempotency_key("card", self.turn.run_id)
         content = card.card_reference(handle.card_id)
         try:
             message_id = await self._api.post(self._place, "interactive", content, key)
         except (Refused, Unreachable) as error:
-            if isinstance(error, Refused) and not was_tried:
+            if not (error.retryable or was_tried):
                 raise
             self._is_seen = False
+            self._is_over = self._is_over or isinstance(error, Refused)
             self._begin(handle, face)
             return
         handle = replace(handle, message_id=message_id)
@@ -141,13 +150,13 @@ class LiveCard:
         self._writer = CardWriter(
             self._api,
             handle.card_id,
+            self._face,
             self._render,
             written,
             sequence=handle.sequence,
             clock=self._clock,
         )
-        if not self._is_over and self._shown.phase != "done":
-            self._writer.show(self._face)
+        self._touch()
 
     async def _keep(self, handle: Handle) -> None:
         """Keep what is worth a try only: without it the card is shown once more, to no effect."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from uuid import uuid4
 
 from channels import sentences
 from channels.clock import Clock
@@ -23,9 +24,13 @@ REACTION = "OnIt"
 TOLD_MAX = 1000
 """Deliveries that are remembered as done, in case the application could not note it."""
 
+LATER_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0, 600.0, 600.0, 600.0)
+"""When a card is tried again that could not be closed, after its end was told as a message."""
+
 Spawn = Callable[[Coroutine[None, None, None], str], None]
 
 _SIMPLER_HELPS = frozenset({Meaning.CARD, Meaning.TOO_LONG, Meaning.UNKNOWN, Meaning.BUG})
+_ELSEWHERE_HELPS = frozenset({Meaning.UNKNOWN, Meaning.BUG})
 
 
 class Outbound:
@@ -59,19 +64,32 @@ class Outbound:
             live = LiveCard(turn, self._api, self._inbox, self._clock, is_over=True)
             self._cards[turn.run_id] = live
         end = card.ending(delivery, live.answer if live else "")
-        await _Telling(self._api, delivery, end, live, self.spawn).tell()
+        telling = _Telling(self._api, delivery, end, live, self.spawn, self._clock)
+        try:
+            await telling.tell()
+        except DeliveryError as error:
+            if not error.retryable:
+                self._forget(turn.run_id, live)
+            raise
         self._note(delivery)
-        await self._take_reactions_away(turn.run_id, live)
+        self._forget(turn.run_id, live)
+
+    def _forget(self, run_id: str, live: LiveCard | None) -> None:
+        """Nobody asks for the run again."""
+        self._cards.pop(run_id, None)
+        self.spawn(self._take_reactions_away(run_id, live), "take-reactions-away")
 
     def _note(self, delivery: Delivery) -> None:
-        self._cards.pop(delivery.turn.run_id, None)
         self._told[delivery.id] = None
         while len(self._told) > TOLD_MAX:
             self._told.popitem(last=False)
 
     async def say(self, place: Place, text: str, *key: str) -> None:
-        """Write one line; best effort, never raises. With a *key* it is written once."""
-        unique = idempotency_key(*key) if key else ""
+        """Write one line; best effort, never raises.
+
+        With a *key* it is written once however often it is asked for, else once for each call.
+        """
+        unique = idempotency_key(*key) if key else uuid4().hex
         try:
             await self._api.post(place, "text", card.text_message(text), unique)
         except DeliveryError as error:
@@ -104,7 +122,7 @@ class Outbound:
             added[message_id] = await task
         for message_id, reaction_id in added.items():
             if reaction_id:
-                self.spawn(self._unreact(message_id, reaction_id), "unreact")
+                await self._unreact(message_id, reaction_id)
 
     async def _unreact(self, message_id: str, reaction_id: str) -> None:
         try:
@@ -142,6 +160,7 @@ class _Telling:
         end: Ending,
         live: LiveCard | None,
         spawn: Spawn,
+        clock: Clock,
     ) -> None:
         self._api = api
         self._id = delivery.id
@@ -150,6 +169,8 @@ class _Telling:
         self._end = end
         self._live = live
         self._spawn = spawn
+        self._clock = clock
+        self._goes_on_typing = False
 
     async def tell(self) -> None:
         """Tell it.
@@ -168,6 +189,7 @@ class _Telling:
         first, *others = card.parts(self._end.answer, tables_max) or [""]
         if not await self._on_card(first):
             await self._as_message(card.ended(self._end, first), self._words(first), 0)
+            self._replaced()
         for number, part in enumerate(others, start=1):
             await self._as_message(card.plain_card(part), part, number)
 
@@ -176,7 +198,7 @@ class _Telling:
 
     async def _on_card(self, first: str) -> bool:
         """Write the live card for the last time; False if a message has to stand in."""
-        if self._live is None:
+        if self._live is None or self._live.is_replaced:
             return False
         try:
             return await self._live.close(card.ended(self._end, first))
@@ -187,17 +209,38 @@ class _Telling:
                 raise
             logger.warning("[feishu] a card was not closed: %s", refused)
             if refused.retryable:  # their fault: the answer goes first
-                self._spawn(self._quieten(self._live), "quieten-card")
+                self._goes_on_typing = True
                 return False
         await self._quieten(self._live)
         return False
 
-    async def _quieten(self, live: LiveCard) -> None:
-        """The card takes no answer: leave it the status alone, so that it does not go on typing."""
+    def _replaced(self) -> None:
+        """A message told the answer: the next try must not put it on the card too."""
+        if self._live is None:
+            return
+        self._live.is_replaced = True
+        if self._goes_on_typing:
+            self._spawn(self._quieten_later(self._live), "quieten-card")
+
+    async def _quieten_later(self, live: LiveCard) -> None:
+        """As `_quieten`, for as long as the platform's trouble may last."""
+        for pause in LATER_SECONDS:
+            if await self._quieten(live):
+                return
+            await self._clock.sleep(pause)
+        await self._quieten(live)
+
+    async def _quieten(self, live: LiveCard) -> bool:
+        """The card takes no answer: leave it the status alone, so that it does not go on typing.
+
+        False if it would help to try again.
+        """
         try:
             await live.close(card.ended(self._end, ""))
         except DeliveryError as error:
             logger.info("[feishu] a card goes on typing: %s", error)
+            return not error.retryable
+        return True
 
     async def _as_message(self, content: str, words: str, number: int) -> None:
         key = idempotency_key(self._id, str(number), "card")
@@ -213,9 +256,14 @@ class _Telling:
         if is_audited:
             words = sentences.refused_content(self._locale)
         key = idempotency_key(self._id, str(number), "text")
+        content = card.text_message(words)
         try:
-            await self._api.post(self._place, "text", card.text_message(words), key)
+            await self._api.post(self._place, "text", content, key)
         except Refused as refused:
-            if is_audited or refused.meaning is not Meaning.AUDIT:
+            if refused.meaning is Meaning.AUDIT and not is_audited:
+                await self._as_text(words, number, is_audited=True)
+            elif refused.meaning in _ELSEWHERE_HELPS and self._place.message_id:
+                in_chat = Place(self._place.chat_id)  # a message that takes no reply, say
+                await self._api.post(in_chat, "text", content, idempotency_key(key, "chat"))
+            else:
                 raise
-            await self._as_text(words, number, is_audited=True)

@@ -112,7 +112,9 @@ def _ignored(message: Message, read: Content, rules: Rules) -> Ignored | None:
         return "other_app"
     if message.sender.open_id == rules.bot_open_id:
         return "own"
-    is_mentioned = any(one.open_id == rules.bot_open_id for one in message.mentions)
+    is_mentioned = read.names_bot or any(
+        one.open_id == rules.bot_open_id for one in message.mentions
+    )
     if message.sender_type != "user" and not (rules.allow_bots and is_mentioned):
         return "bot"
     if not message.is_group or is_mentioned:

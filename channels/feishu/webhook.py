@@ -103,10 +103,10 @@ class Door:
     def _check_signature(self, headers: Mapping[str, str], body: bytes) -> Sequence[str]:
         told_at = headers.get("x-lark-request-timestamp", "")
         nonce = headers.get("x-lark-request-nonce", "")
-        signed = (told_at + nonce + self._encrypt_key).encode() + body
+        signed = _bytes(told_at + nonce + self._encrypt_key) + body
         right = hashlib.sha256(signed).hexdigest()
         given = headers.get("x-lark-signature", "")
-        if not hmac.compare_digest(right.encode(), given.encode()):
+        if not hmac.compare_digest(right.encode(), _bytes(given)):
             raise BadSignature("a signature is wrong or absent")
         seconds = fields.number({"at": told_at}, "at") or 0.0
         if seconds > _MILLISECONDS:
@@ -128,6 +128,11 @@ class Door:
         if not self._encrypt_key:
             raise Undecodable("a call is encrypted, and no encrypt key is set")
         return decrypt(secret, self._encrypt_key)
+
+
+def _bytes(header: str) -> bytes:
+    """Of whatever a stranger put into a header: some servers keep bytes that are no text so."""
+    return header.encode("utf-8", "surrogateescape")
 
 
 def decrypt(secret: str, encrypt_key: str) -> bytes:

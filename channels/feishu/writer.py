@@ -17,11 +17,15 @@ UPDATE_SECONDS = 0.3
 """Between two looks at what is new; with two writes each, well below 10 per second."""
 REOPEN_SECONDS = 540.0
 """Streaming ends by itself after 600 s; the card is written anew before that."""
+REPLACE_AFTER = 2
+"""Failures of a text in a row, after which the card is written as a whole: an element that is not
+found does not come back by itself."""
 _PAUSES = (0.3, 1.0, 2.0, 5.0, 10.0)
 """After failures in a row; the last write has one try more, then a message stands in for it."""
 SEQUENCE_LEAP = 1000
 """Past whatever an earlier life of this process may have used, if the platform refuses a number."""
 
+Look = Callable[[], Face]
 Render = Callable[[Face], str]
 
 
@@ -32,17 +36,23 @@ class CardWriter:
         self,
         api: FeishuApi,
         card_id: str,
+        look: Look,
         render: Render,
         written: Face,
         *,
         sequence: int = 0,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Begin with a card that shows *written*, and whose last sequence was *sequence*."""
+        """Begin with a card that shows *written*, and whose last sequence was *sequence*.
+
+        Args:
+            look: What the card should show now; asked when it may be written to, not more often.
+        """
         self._api = api
         self._card_id = card_id
+        self._look = look
         self._render = render
-        self._written = self._wanted = written
+        self._written = written
         self._sequence = sequence
         self._clock = clock
         self._reopen_at = clock.monotonic() + REOPEN_SECONDS
@@ -50,9 +60,8 @@ class CardWriter:
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._follow(), name=f"card-{card_id}")
 
-    def show(self, face: Face) -> None:
-        """Show *face* soon, unless something newer comes first."""
-        self._wanted = face
+    def touch(self) -> None:
+        """Say that there may be something new to show; cheap, so for each token."""
         self._changed.set()
 
     async def close(self, card: str) -> None:
@@ -97,6 +106,8 @@ class CardWriter:
                 self._changed.set()
                 await self._rest(_pause(error, _PAUSES[min(failures, len(_PAUSES) - 1)]))
                 failures += 1
+                if failures >= REPLACE_AFTER:
+                    self._reopen_at = self._clock.monotonic()
 
     async def _rest(self, seconds: float) -> None:
         """Sleep, but not while the card is to be closed."""
@@ -110,12 +121,12 @@ class CardWriter:
 
     async def _step(self) -> bool:
         """Write one thing that differs; False if nothing does, or the card is to be closed."""
-        if self._closing.is_set() or self._wanted == self._written:
+        if self._closing.is_set() or self._look() == self._written:
             return False
         await self._api.card_turn(self._card_id)
         if self._closing.is_set():
             return False
-        wanted = self._wanted  # only now: something newer may have come while waiting
+        wanted = self._look()  # only now: something newer may have come while waiting
         if self._clock.monotonic() >= self._reopen_at:
             await self._replace(self._render(wanted))
             self._written = wanted
@@ -160,6 +171,5 @@ class CardWriter:
 
 
 def _pause(error: DeliveryError, seconds: float) -> float:
-    """As long as the platform says, else *seconds*."""
-    told = error.retry_after_seconds
-    return seconds if told is None else told
+    """*seconds*, or as long as the platform says."""
+    return max(seconds, error.retry_after_seconds or 0.0)

@@ -62,7 +62,7 @@ class Fault:
     seconds: float = 0.0
     """Wait before the answer; with no body the call then goes through."""
     is_late: bool = False
-    """The call goes through at once, and the waiting is for its answer."""
+    """The call goes through at once, and the waiting, or the body, is for its answer."""
     gate: asyncio.Event | None = None
     """Wait for this first."""
     times: int = 1
@@ -270,6 +270,7 @@ class FakeFeishu:
             self.asked.notify_all()
         if late is not None:
             await asyncio.sleep(late.seconds)
+            return _written(late) or answer
         return answer
 
     def _note(self, request: web.Request, body: dict[str, Any], code: int) -> None:
@@ -301,11 +302,7 @@ class FakeFeishu:
         await asyncio.sleep(fault.seconds)
         if fault.gate is not None:
             await fault.gate.wait()
-        if fault.body is None:
-            return None
-        if isinstance(fault.body, str):
-            return web.Response(status=fault.status, text=fault.body, headers=fault.headers)
-        return web.json_response(fault.body, status=fault.status, headers=fault.headers)
+        return _written(fault)
 
     async def _ask(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         path = request.path.removeprefix("/open-apis")
@@ -445,6 +442,15 @@ class FakeFeishu:
         return web.json_response(chats)
 
 
+def _written(fault: Fault) -> web.StreamResponse | None:
+    """The answer that it gives, if it gives one."""
+    if fault.body is None:
+        return None
+    if isinstance(fault.body, str):
+        return web.Response(status=fault.status, text=fault.body, headers=fault.headers)
+    return web.json_response(fault.body, status=fault.status, headers=fault.headers)
+
+
 def _ok(data: dict[str, Any]) -> web.StreamResponse:
     return web.json_response({"code": 0, "msg": "success", "data": data})
 
@@ -462,7 +468,10 @@ def _item(bubble: Bubble) -> dict[str, Any]:
         "message_id": bubble.message_id,
         "msg_type": bubble.kind,
         "body": {"content": json.dumps(content, ensure_ascii=False)},
-        "mentions": [],
+        "mentions": [
+            {"key": key, "id": open_id, "id_type": "open_id", "name": name}
+            for key, open_id, name in bubble.mentions
+        ],
     }
 
 

@@ -175,6 +175,8 @@ class Bubble:
     is_gone: bool = False
     reactions: dict[str, str] = field(default_factory=dict)
     """Emoji by reaction id."""
+    mentions: list[tuple[str, str, str]] = field(default_factory=list)
+    """Placeholder, open id and name of whom it names."""
 
     @property
     def text(self) -> str:

@@ -2,8 +2,11 @@
 
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 
+from channels.feishu.api import FeishuApi
+from channels.feishu.call import chat_budgets
 from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
 from tests.channels.feishu.inbox import MemoryInbox
 from tests.fakes.feishu import BOT, SECRET, FakeFeishu, serve_feishu
@@ -36,3 +39,16 @@ async def channel(
     async with open_feishu([config], inbox) as channels:
         await feishu.app().lines.until_live()
         yield channels[BOT]
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    """What calls go through."""
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+@pytest.fixture
+def api(http: aiohttp.ClientSession, config: FeishuConfig) -> FeishuApi:
+    """The bot's calls, without the bot."""
+    return FeishuApi(http, config, chat_budgets())

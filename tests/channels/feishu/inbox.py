@@ -45,6 +45,8 @@ class MemoryInbox:
     """What becomes of the next messages; started, when used up."""
     is_unavailable: bool = False
     refuses_with: str = ""
+    breaks_with: BaseException | None = None
+    """A fault of the application."""
     gate: asyncio.Event | None = None
     """Submitting and commands wait for it."""
     cancel_gate: asyncio.Event | None = None
@@ -94,6 +96,8 @@ class MemoryInbox:
     async def _enter(self) -> None:
         if self.gate is not None:
             await self.gate.wait()
+        if self.breaks_with is not None:
+            raise self.breaks_with
         if self.is_unavailable:
             raise InboxUnavailable
         if self.refuses_with:

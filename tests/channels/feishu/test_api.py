@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -22,12 +21,6 @@ CHAT = Place("oc_1")
 
 def text(words: str) -> str:
     return json.dumps({"text": words})
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 @pytest.fixture
@@ -110,6 +103,18 @@ async def test_a_token_endpoint_that_is_down_for_a_while_loses_nothing(
     feishu.fail("POST", "tenant_access_token", status=500, body="<html>", times=2)
     await post(api, "hello")
     assert said(feishu) == ["hello"]
+
+
+async def test_calls_that_wait_for_one_token_do_not_wait_for_each_other(
+    feishu: FakeFeishu, http: aiohttp.ClientSession
+) -> None:
+    api = api_of(feishu, http, patience=Patience(call_seconds=0.5))
+    feishu.fail("POST", "/tenant_access_token", seconds=5, times=99)
+    began = time.monotonic()
+    asked = (api.replace_card("card_1", "{}", number) for number in range(20))
+    failures = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(one, Unreachable) for one in failures)
+    assert time.monotonic() - began < 2
 
 
 async def test_a_token_endpoint_that_hangs_is_given_up_in_time(
@@ -257,6 +262,20 @@ async def test_a_missing_permission_is_named_and_not_tried_again(
     assert refused.value.scopes == ("im:resource",)
     assert api.missing_scopes == {"im:resource"}
     assert len(feishu.called("GET", "/resources/")) == 1
+
+
+async def test_a_permission_that_was_granted_since_is_missing_no_more(
+    feishu: FakeFeishu, http: aiohttp.ClientSession
+) -> None:
+    clock = MovedClock()
+    config = FeishuConfig(BOT, SECRET, domain=feishu.url)
+    api = FeishuApi(http, config, chat_budgets(), clock.channels)
+    feishu.app().scopes.add("im:resource")
+    with pytest.raises(Refused):
+        await api.download("om_1", "f_1", "file")
+    assert api.missing_scopes == {"im:resource"}
+    clock.advance(3601)
+    assert api.missing_scopes == frozenset()
 
 
 async def test_a_file_over_the_limit_is_not_taken(feishu: FakeFeishu, api: FeishuApi) -> None:

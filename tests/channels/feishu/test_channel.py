@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from channels.errors import FetchError
-from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
+from channels.feishu.channel import FeishuChannel, FeishuConfig, Patience, open_feishu
 from channels.port import ChatAddress, RemoteFile
 from tests.channels.feishu.clock import MovedClock
 from tests.channels.feishu.inbox import MemoryInbox, begin, finish
@@ -200,7 +200,9 @@ async def test_bots_that_talk_to_each_other_stop(feishu: FakeFeishu, inbox: Memo
     config = FeishuConfig(BOT, SECRET, domain=feishu.url, allow=("*",), allow_bots=True)
     async with open_feishu([config], inbox):
         for number in range(6):
-            await done(feishu.send(of_a_bot(feishu, str(number))))
+            event = of_a_bot(feishu, str(number))
+            await done(feishu.send(event))
+            await done(feishu.send(event))  # a repeat is no turn
         assert texts(inbox) == ["0", "1", "2"]
         await done(feishu.say("oc_1", "a person", is_group=True))
         await done(feishu.send(of_a_bot(feishu, "6")))
@@ -221,6 +223,42 @@ async def test_events_that_nobody_needs_are_acknowledged(
     pushes = [feishu.app().lines.push(event) for event in (whole, {"odd": 1})]
     await done(*pushes)
     assert [push.acks for push in pushes] == [[200], [200]]
+
+
+async def test_messages_without_an_event_id_are_different_messages(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    for text in ("one", "two"):
+        event = feishu.message_event("oc_1", "text", {"text": text})
+        del event["header"]["event_id"]
+        await done(feishu.send(event))
+    assert texts(inbox) == ["one", "two"]
+
+
+async def test_a_submission_that_breaks_off_holds_up_nobody_and_is_asked_for_again(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    inbox.breaks_with = asyncio.CancelledError()
+    first = feishu.send(feishu.message_event("oc_1", "text", {"text": "one"}), again=False)
+    await done(first)
+    assert first.acks == [500]
+    inbox.breaks_with = None
+    await done(feishu.say("oc_1", "two"), feishu.send(first.event))
+    assert sorted(texts(inbox)) == ["one", "two"]
+
+
+async def test_a_fault_of_the_application_is_told_to_the_operator_without_a_word_of_the_message(
+    feishu: FakeFeishu,
+    inbox: MemoryInbox,
+    channel: FeishuChannel,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inbox.breaks_with = RuntimeError("a secret word")
+    push = feishu.send(feishu.message_event("oc_1", "text", {"text": "one"}), again=False)
+    await done(push)
+    assert push.acks == [500]
+    assert "RuntimeError" in caplog.text
+    assert "secret word" not in caplog.text
 
 
 # Busy, reactions, commands
@@ -328,6 +366,16 @@ async def test_a_quoted_message_is_fetched_with_the_run(
     assert (found.data, found.media_type) == (b"the quoted words", "text/plain")
 
 
+async def test_a_quoted_message_keeps_the_names_in_it(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    feishu.message_event("oc_1", "text", {"text": "ask @_user_1 first"}, message_id="om_q")
+    feishu.tenant.bubble("om_q").mentions = [("@_user_1", "ou_carol", "Carol")]
+    await done(feishu.say("oc_1", "why", parent_id="om_q", root_id="om_q"))
+    [file] = inbox.taken[0][0].remote_files
+    assert (await channel.fetch(file)).data == b"ask @Carol first"
+
+
 async def test_a_quoted_answer_of_the_bot_is_fetched_with_its_words(
     feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
 ) -> None:
@@ -385,3 +433,16 @@ async def test_a_line_is_said_beside_the_card_and_never_raises(
     feishu.chat("oc_1").closed_with = 230002
     await channel.say(turn, "another")
     assert said(feishu) == ["a line"]
+
+
+async def test_a_line_whose_answer_was_lost_is_said_once(
+    feishu: FakeFeishu, inbox: MemoryInbox, config: FeishuConfig
+) -> None:
+    patience = Patience(call_seconds=0.3)
+    async with open_feishu([config], inbox, patience=patience) as channels:
+        await done(feishu.say("oc_1", "hello"))
+        turn = await inbox.turn()
+        feishu.fail("POST", "/reply", is_late=True, seconds=1)
+        await channels[BOT].say(turn, "a line")
+        await channels[BOT].say(turn, "a line")
+    assert said(feishu) == ["a line", "a line"]

@@ -61,6 +61,29 @@ def test_one_placeholder_that_begins_another_is_not_mixed_up() -> None:
     assert text_of(said) == "hi @Dan"
 
 
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("@_user_1你好", "你好"),
+        ("@_user_1hello", "hello"),
+        ("你好@_user_1", "你好"),
+        ("@_user_1 问@_user_2吧", "问@Carol吧"),
+        ("@_all请看@_user_1", "请看"),
+    ],
+)
+def test_a_mention_needs_no_blank_beside_it(text: str, read_as: str) -> None:
+    assert text_of(judged({"text": text}, mentions=[BOT_MENTION, CAROL])) == read_as
+
+
+def test_half_of_a_character_is_replaced_since_nothing_could_store_it() -> None:
+    assert text_of(judged('{"text": "@_user_1 a\\ud83d"}')) == "a\ufffd"
+
+
+@pytest.mark.parametrize("told", ["nan", "inf", "", int("9" * 400), None, [], "x"])
+def test_a_time_that_makes_no_sense_is_none(told: object) -> None:
+    assert decoded(create_time=told).sent_at == 0
+
+
 def test_a_mention_in_mid_sentence_leaves_no_gap_and_indentation_stays() -> None:
     said = judged({"text": "do @_user_1 this:\n    x  =  1"})
     assert text_of(said) == "do this:\n    x  =  1"
@@ -211,10 +234,39 @@ def test_every_element_of_a_post_is_written_out() -> None:
         ),
         ({"en_us": {"title": "T", "content": [[{"tag": "text", "text": "b"}]]}}, "T\nb"),
         ({"title": "", "content_v2": [[{"tag": "text", "text": "v2"}]]}, "v2"),
+        ({"content": {"zh_cn": {"content": [[{"tag": "text", "text": "in"}]]}}}, "in"),
+        ({"zh_cn": None, "en_us": {"content": [[{"tag": "text", "text": "en"}]]}}, "en"),
+        ({"title": "", "zh_cn": {"content": [[{"tag": "text", "text": "under"}]]}}, "under"),
+        ({"content": ["a row", [{"tag": "text", "text": "another"}]]}, "a row\nanother"),
+        ({"content": [{"tag": "text", "text": "a"}, [{"tag": "text", "text": "b"}]]}, "a\nb"),
+        ({"content": [[{"tag": "unheard_of", "text": "words"}]]}, "words"),
+        ({"elements": [[{"tag": "markdown", "content": "of a card"}]]}, "of a card"),
+        ({"title": "only a title", "content": []}, "only a title"),
+        (
+            {"content": [[{"tag": "md", "text": 'ask <at user_id="@_user_2"></at> it'}]]},
+            "ask @Carol it",
+        ),
+        (
+            {
+                "content": [
+                    [
+                        {"tag": "text", "text": "see "},
+                        {"tag": "code_block", "language": "GO", "text": "a ``` b"},
+                        {"tag": "text", "text": "there"},
+                    ]
+                ]
+            },
+            "see\n````go\na ``` b\n````\nthere",
+        ),
     ],
 )
 def test_a_post_of_an_odd_shape_is_read(post: dict[str, Any], text: str) -> None:
-    assert text_of(judged(post, "post")) == text
+    assert text_of(judged(post, "post", mentions=[BOT_MENTION, CAROL])) == text
+
+
+def test_a_post_that_names_the_bot_by_its_id_is_for_it() -> None:
+    post = {"content": [[{"tag": "at", "user_id": "ou_bot"}, {"tag": "text", "text": " hi"}]]}
+    assert text_of(judged(post, "post", mentions=[])) == "hi"
 
 
 def test_a_file_beside_an_empty_post_is_attached() -> None:
@@ -229,7 +281,18 @@ def test_a_file_beside_an_empty_post_is_attached() -> None:
     assert [(one.key, one.name) for one in said.resources] == [("file_1", "note.py")]
 
 
-@pytest.mark.parametrize("odd", ["not json", {"zh_cn": None}, "[]", "null", '"text"', "{}"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "not json",
+        {"zh_cn": None},
+        "[]",
+        "null",
+        '"text"',
+        "{}",
+        {"content": [[{"tag": "unheard_of"}]]},
+    ],
+)
 def test_a_post_that_makes_no_sense_cannot_be_read(odd: Any) -> None:
     assert judged(odd, "post") == CannotRead(is_voice=False)
 

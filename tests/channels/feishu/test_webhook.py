@@ -75,6 +75,19 @@ def test_an_encrypted_call_is_decrypted() -> None:
     assert call.payload == event()
 
 
+@pytest.mark.parametrize("name", ["timestamp", "nonce", "signature"])
+def test_a_header_that_is_no_text_is_refused_like_any_other(name: str) -> None:
+    headers = signed(event())
+    part = f"x-lark-{name}" if name == "signature" else f"x-lark-request-{name}"
+    with pytest.raises(BadSignature):
+        door().open({**headers, part: "\udce9"}, event())
+
+
+def test_a_token_that_is_no_text_is_refused_like_any_other() -> None:
+    with pytest.raises(BadSignature):
+        door(key="").open({}, b'{"header": {"token": "\\ud800"}}')
+
+
 @pytest.mark.parametrize("left_out", ["timestamp", "nonce", "signature", "all"])
 def test_a_call_without_its_proof_is_refused(left_out: str) -> None:
     headers = {
