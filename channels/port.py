@@ -109,12 +109,22 @@ class Inbox(Protocol):
         """
 
     async def command(
-        self, chat: ChatAddress, command: Command, keys: Sequence[str], sender: str
+        self,
+        chat: ChatAddress,
+        command: Command,
+        keys: Sequence[str],
+        sender: str,
+        reply_to: str | None = None,
     ) -> str:
         """Do what a chat command says; the text to answer.
 
+        *reply_to* as in `Inbound`, for a command that has a run of its own.
+
         Keys that were seen before do nothing again and give an empty text. Raises as `submit`.
         """
+
+    async def knows(self, keys: Sequence[str]) -> bool:
+        """Whether a message with any of *keys* was kept before; raises `InboxUnavailable`."""
 
     async def is_ready(self) -> bool:
         """Whether a message would be kept now."""

@@ -49,7 +49,12 @@ class ChatInbox:
             return await self._inbox.submit(replace(inbound, session_id=session.id))
 
     async def command(
-        self, chat: ChatAddress, command: Command, keys: Sequence[str], sender: str
+        self,
+        chat: ChatAddress,
+        command: Command,
+        keys: Sequence[str],
+        sender: str,
+        reply_to: str | None = None,
     ) -> str:
         """Do what a chat command says; the text to answer, empty if it was done before."""
         with self._refusals():
@@ -57,12 +62,18 @@ class ChatInbox:
                 known = await find_inbound(db, keys)
             if known is None:
                 try:
-                    return await self._obey(chat, command, keys)
+                    return await self._obey(chat, command, keys, reply_to)
                 except Duplicate:
                     return ""
             if command == "stop" and known.run_id:  # we may have died before the run heard of it
                 await self._runs.cancel(known.session_id, known.run_id)
             return ""
+
+    async def knows(self, keys: Sequence[str]) -> bool:
+        """Whether a message with any of *keys* was kept before."""
+        with self._refusals():
+            async with self._store.read() as db:
+                return await find_inbound(db, keys) is not None
 
     async def is_ready(self) -> bool:
         """Whether a message would be kept now."""
@@ -84,7 +95,9 @@ class ChatInbox:
             async with self._store.write() as db:
                 await keep_handle(db, run_id, handle)
 
-    async def _obey(self, chat: ChatAddress, command: Command, keys: Sequence[str]) -> str:
+    async def _obey(
+        self, chat: ChatAddress, command: Command, keys: Sequence[str], reply_to: str | None
+    ) -> str:
         if command == "new":
             session = await self._new_session(chat, keys)
             return sentences.new_session(session.locale)
@@ -92,15 +105,24 @@ class ChatInbox:
         if command == "stop":
             return await self._stop(session, keys)
         if command == "compact":
-            return await self._compact(session, chat, keys)
+            return await self._compact(
+                session,
+                Inbound(
+                    chat.platform,
+                    COMPACT_COMMAND,
+                    keys,
+                    session_id=session.id,
+                    chat=chat,
+                    reply_to=reply_to,
+                ),
+            )
         async with self._store.write() as db:
             await _note(db, keys, session)
         if command == "status":
             return sentences.status(session.locale, await self._inbox.state_of(session.id))
         return sentences.help_text(session.locale)
 
-    async def _compact(self, session: Session, chat: ChatAddress, keys: Sequence[str]) -> str:
-        asked = Inbound(chat.platform, COMPACT_COMMAND, keys, session_id=session.id, chat=chat)
+    async def _compact(self, session: Session, asked: Inbound) -> str:
         submitted = await self._inbox.submit(asked)
         if submitted.duplicate:
             return ""

@@ -173,7 +173,8 @@ class Receiver:
             if self._refused.claim((address.conversation_id,)):
                 self._do.say(address, sentences.not_allowed(locale, heard.sender_id))
         elif self._is_stale(heard):
-            self._tell_stale(address)
+            if not await self._inbox.knows(keys):
+                self._tell_stale(address)
         elif not heard.is_readable:
             self._do.say(address, sentences.unreadable(locale))
         elif heard.needs_transcript:
@@ -195,7 +196,8 @@ class Receiver:
         try:
             if command := heard.command:
                 chat = self._rules.chat(address)
-                text = await self._inbox.command(chat, command, keys, heard.sender_id)
+                way_back = encode_address(address)
+                text = await self._inbox.command(chat, command, keys, heard.sender_id, way_back)
             else:
                 text = self._acknowledgement(await self._inbox.submit(self._inbound(heard, keys)))
         except InboxRefused as refused:

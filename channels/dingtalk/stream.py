@@ -43,6 +43,8 @@ DRAIN_SECONDS = 1.0
 CLOSE_SECONDS = 2.0
 """For the close frame of the other side."""
 STOP_SECONDS = 5.0
+LAST_ROUNDS = 10
+"""Cancellations of what a thread leaves running: the SDK swallows the first, a close takes time."""
 
 
 class _Over(BaseException):
@@ -331,13 +333,14 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
     finally:
-        for _ in range(3):  # the SDK swallows the first cancellation
+        loop.run_until_complete(loop.shutdown_asyncgens())  # begins what was handed over last, too
+        for _ in range(LAST_ROUNDS):
             tasks = asyncio.all_tasks(loop)
+            if not tasks:
+                break
             for task in tasks:
                 task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
         loop.close()
 
 

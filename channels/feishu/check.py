@@ -17,7 +17,7 @@ NEEDED_SCOPES: Mapping[str, Sequence[str]] = {
     "receive private messages": ("im:message", "im:message.p2p_msg:readonly"),
     "receive mentions in groups": ("im:message", "im:message.group_at_msg:readonly"),
     "send messages": ("im:message", "im:message:send_as_bot"),
-    "read files of messages": ("im:resource", "im:message"),
+    "read files of messages": ("im:resource",),
     "add reactions": ("im:message", "im:message.reactions:write_only"),
     "stream cards": ("cardkit:card:write",),
 }

@@ -175,7 +175,8 @@ class Intake:
                 if self._refusals.claim([message.chat_id]):
                     self._answer(message, sentences.not_allowed(locale, person_id))
             case _ if self._is_stale(message, isinstance(verdict, Order)):
-                self._note_late(message)
+                if not await self._inbox.knows(keys):
+                    self._note_late(message)
             case CannotRead(is_voice):
                 says = sentences.no_transcript if is_voice else sentences.unreadable
                 self._answer(message, says(locale))
@@ -228,7 +229,8 @@ class Intake:
         """Carry the command out and answer with what came of it; False if it could not be kept."""
         address = self._address(message)
         try:
-            text = await self._inbox.command(address, command, keys, message.sender.open_id)
+            sender = message.sender.open_id
+            text = await self._inbox.command(address, command, keys, sender, reply_to(message))
         except InboxRefused as refused:
             text = refused.user_text
         except InboxUnavailable:

@@ -352,3 +352,29 @@ async def test_message_that_comes_while_the_server_ends_is_answered_after_its_re
             deliveries = await platform.until_told(len(chat_ids))
     assert sorted(d.turn.chat.chat_id for d in deliveries) == sorted(chat_ids)
     assert {d.answer for d in deliveries} == {"hello"}
+
+
+async def test_end_of_a_compaction_finds_its_way_back(tmp_path: Path, sqlite_url: str) -> None:
+    platform = Platform()
+    async with (
+        serve_gateway([reply("hello")], title=is_title) as gateway,
+        open_chats(settings_for(tmp_path, sqlite_url, gateway.url), platform) as house,
+    ):
+        chats = house.state["chats"]
+        await chats.submit(message("hi"))
+        await platform.until_told(1)
+        await chats.command(CHAT, "compact", ["k1"], "ann", "m2")
+        [_, delivery] = await platform.until_told(2)
+        assert delivery.turn.reply_to == "m2"
+
+
+async def test_keys_are_known_after_a_restart(tmp_path: Path, sqlite_url: str) -> None:
+    async with serve_gateway([reply("hello")], title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        platform = Platform()
+        async with open_chats(settings, platform) as house:
+            assert not await house.state["chats"].knows(["test:hi"])
+            await house.state["chats"].submit(message("hi"))
+            await platform.until_told(1)
+        async with open_chats(settings, Platform()) as house:
+            assert await house.state["chats"].knows(["other", "test:hi"])

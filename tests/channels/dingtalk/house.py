@@ -67,13 +67,23 @@ class MemoryInbox:
         return submitted
 
     async def command(
-        self, chat: ChatAddress, command: Command, keys: Sequence[str], sender: str
+        self,
+        chat: ChatAddress,
+        command: Command,
+        keys: Sequence[str],
+        sender: str,
+        reply_to: str | None = None,
     ) -> str:
         """See the port."""
         self._check()
         self.commands.append((chat, command, sender))
         await self._change()
         return f"done: {command}"
+
+    async def knows(self, keys: Sequence[str]) -> bool:
+        """See the port."""
+        self._check()
+        return any(key in self._seen for key in keys)
 
     async def is_ready(self) -> bool:
         """See the port."""

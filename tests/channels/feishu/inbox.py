@@ -67,7 +67,12 @@ class MemoryInbox:
         return submitted
 
     async def command(
-        self, chat: ChatAddress, command: Command, keys: Sequence[str], sender: str
+        self,
+        chat: ChatAddress,
+        command: Command,
+        keys: Sequence[str],
+        sender: str,
+        reply_to: str | None = None,
     ) -> str:
         await self._enter()
         if any(key in self._by_key for key in keys):
@@ -76,6 +81,10 @@ class MemoryInbox:
         self.commands.append((chat, command, sender))
         await self._tell()
         return f"did {command}"
+
+    async def knows(self, keys: Sequence[str]) -> bool:
+        """See the port."""
+        return any(key in self._by_key for key in keys)
 
     async def is_ready(self) -> bool:
         """See the port."""
