@@ -15,11 +15,11 @@ from channels.feishu import card, fields
 from channels.feishu.config import FeishuConfig
 from channels.feishu.decode import Click, Message, Other, decode_event
 from channels.feishu.fields import Fields
-from channels.feishu.lanes import Lanes
 from channels.feishu.outbound import Outbound
 from channels.feishu.place import place_of, quoted_file, remote_file, reply_to
 from channels.feishu.rules import Ask, Bare, CannotRead, Ignore, NotAllowed, Order, Rules, judge
 from channels.feishu.stream import Ack
+from channels.lanes import Lanes
 from channels.port import ChatAddress, Command, Inbound, Inbox, Submitted
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Intake:
         self._clock = clock
         self._window = Window(clock=clock.monotonic)
         self._refusals = Window(TOLD_SECONDS, clock.monotonic)
-        self._lanes = Lanes(inbox.submit, clock)
+        self._lanes = Lanes(clock)
         self._late: dict[str, list[Message]] = {}
         self._bot_turns: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[bool]] = set()
@@ -201,7 +201,8 @@ class Intake:
         )
         lane = f"{message.chat_id}\0{message.thread_id}"
         try:
-            submitted = await self._lanes.submit(lane, message.sent_at, inbound)
+            async with self._lanes.turn(lane, message.sent_at or None):
+                submitted = await self._inbox.submit(inbound)
         except InboxRefused as refused:
             self._answer(message, refused.user_text)
             return
@@ -313,7 +314,6 @@ class Intake:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self._lanes.close()
 
 
 def _seconds_to(until: float) -> float:
