@@ -108,7 +108,8 @@ async def _open(
     titles = await opened.enter_async_context(open_titles(Titles(store, model, board)))
     bots = Bots()
     web = WebSurface(board, store)
-    outbox = Outbox(store, Ways(dict.fromkeys(WEB_SURFACES, web), bots.surfaces, store), metrics)
+    ways = Ways(dict.fromkeys(WEB_SURFACES, web), bots.surfaces, store)
+    outbox = Outbox(store, ways, metrics, board)
     history = History(store, blobs, RULES, settings.workspace.resolve())
     runs = Runs(
         store=store,

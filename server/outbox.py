@@ -11,9 +11,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from channels.errors import DeliveryError
+from server.board import Board
 from server.errors import StoreUnavailable
 from server.log import fault_of
 from server.metrics import Metrics
+from server.session_state import undelivered_patch
 from server.store.engine import Store
 from server.store.finish import finish
 from server.store.outbox import (
@@ -27,6 +29,7 @@ from server.store.outbox import (
     prolong_claim,
     release_claims,
 )
+from server.store.sessions import Undelivered, load_session, set_undelivered
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,7 @@ class Outbox:
         store: Store,
         surfaces: Mapping[str, Surface],
         metrics: Metrics,
+        board: Board,
         *,
         claim: timedelta = CLAIM,
     ) -> None:
@@ -88,6 +92,7 @@ class Outbox:
         self._store = store
         self._surfaces = surfaces
         self._metrics = metrics
+        self._board = board
         self._awake = asyncio.Event()
         self._busy: dict[str, _Telling] = {}
         """By session."""
@@ -173,11 +178,16 @@ class Outbox:
         async with self._store.write() as db:
             if failure is None:
                 await mark_delivered(db, item.id, now)
-            elif failure.retryable and item.attempts + 1 < TRIES:
+                return
+            if failure.retryable and item.attempts + 1 < TRIES:
                 await postpone(db, item.id, str(failure), now + _pause(item, failure))
-            else:
-                await mark_undeliverable(db, item.id, str(failure), now)
-                log.error("[outbox] undeliverable item=%s: %s", item.id, failure)
+                return
+            await mark_undeliverable(db, item.id, str(failure), now)
+            undelivered = Undelivered(item.surface, str(failure), item.run_id or "", now)
+            await set_undelivered(db, item.session_id, undelivered)
+            session = await load_session(db, item.session_id)
+        log.error("[outbox] undeliverable item=%s: %s", item.id, failure)
+        self._board.patch(session.id, session.owner, undelivered_patch(undelivered))
 
     async def _hold(self, item: OutboxItem) -> None:
         """Keep the claim while the try goes on: a platform that throttles takes minutes."""

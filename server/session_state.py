@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from server.message import Usage
 from server.store.runs import Run, queued, running
-from server.store.sessions import ExecutionError, Session
+from server.store.sessions import ExecutionError, Session, Undelivered
 from server.store.usage import session_usage
 
 
@@ -75,6 +75,20 @@ def _run_state(run: Run | None) -> RunState | None:
 def status_patch(status: str, error: ExecutionError | None) -> dict[str, object]:
     """The change of a session's status, ready for the board."""
     return {"status": status, "executionError": error_object(error)}
+
+
+def undelivered_patch(undelivered: Undelivered | None) -> dict[str, object]:
+    """That a chat could not be told, ready for the board."""
+    if undelivered is None:
+        return {"undelivered": None}
+    return {
+        "undelivered": {
+            "surface": undelivered.surface,
+            "reason": undelivered.reason,
+            "runId": undelivered.run_id,
+            "at": undelivered.at.isoformat(),
+        }
+    }
 
 
 def run_patch(run: RunState | None) -> dict[str, object]:

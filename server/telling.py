@@ -16,6 +16,7 @@ from server.session_state import (
     queue_patch,
     run_patch,
     status_patch,
+    undelivered_patch,
     usage_patch,
 )
 from server.store.runs import Run
@@ -79,6 +80,7 @@ class Teller:
     def running(self, session: Session, run: RunState) -> None:
         """The run goes on, or is about to be stopped."""
         changes = status_patch("RUNNING", None) | run_patch(run)
+        changes |= undelivered_patch(None)
         changes["title"] = session.title
         self._board.patch(session.id, session.owner, changes)
 

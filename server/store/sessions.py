@@ -17,6 +17,8 @@ _SESSION = table_of(SessionRow)
 _MESSAGE = table_of(MessageRow)
 
 _ERROR_KEY = "executionError"
+_UNDELIVERED_KEY = "undelivered"
+_IN_JSON = frozenset({"execution_error", "undelivered"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,16 @@ class ExecutionError:
     code: str
     message: str
     retryable: bool
+    run_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """That the end of a run could not be told where it was asked for."""
+
+    surface: str
+    reason: str
     run_id: str
     at: datetime
 
@@ -49,11 +61,13 @@ class Session:
     execution_error: ExecutionError | None
     created_at: datetime
     updated_at: datetime
+    undelivered: Undelivered | None = None
+    """Shown until the next run starts."""
 
 
 async def insert_session(db: AsyncConnection, session: Session) -> None:
     """Add a session; `Duplicate` if its owner has one with this external id."""
-    row = {name: value for name, value in asdict(session).items() if name != "execution_error"}
+    row = {name: value for name, value in asdict(session).items() if name not in _IN_JSON}
     row["runtime_status_json"] = _with_error("{}", session.execution_error)
     await db.execute(sa.insert(_SESSION).values(row))
 
@@ -108,18 +122,35 @@ async def set_status(
     error: ExecutionError | None,
     now: datetime,
 ) -> None:
-    """Set where the session stands and why it failed; without *error* an older one is cleared."""
-    query = sa.select(_SESSION.c.runtime_status_json).where(_SESSION.c.id == session_id)
-    runtime_status_json = await db.scalar(query.with_for_update())
-    if runtime_status_json is None:
-        raise NotFound("there is no such session")
+    """Set where the session stands and why it failed; without *error* an older one is cleared.
+
+    What could not be delivered is forgotten when a run starts.
+    """
+    runtime_status_json = _with_error(await _runtime_status(db, session_id), error)
+    if status == "RUNNING":
+        runtime_status_json = _with_undelivered(runtime_status_json, None)
     await _update(
         db,
         session_id,
         status=status,
-        runtime_status_json=_with_error(runtime_status_json, error),
+        runtime_status_json=runtime_status_json,
         updated_at=now,
     )
+
+
+async def set_undelivered(db: AsyncConnection, session_id: str, undelivered: Undelivered) -> None:
+    """Note that the end of a run could not be told; or `NotFound`."""
+    runtime_status_json = await _runtime_status(db, session_id)
+    changed_json = _with_undelivered(runtime_status_json, undelivered)
+    await _update(db, session_id, runtime_status_json=changed_json)
+
+
+async def _runtime_status(db: AsyncConnection, session_id: str) -> str:
+    query = sa.select(_SESSION.c.runtime_status_json).where(_SESSION.c.id == session_id)
+    runtime_status_json: str | None = await db.scalar(query.with_for_update())
+    if runtime_status_json is None:
+        raise NotFound("there is no such session")
+    return runtime_status_json
 
 
 async def set_title(db: AsyncConnection, session_id: str, title: str, now: datetime) -> None:
@@ -166,8 +197,12 @@ def _mentions(search: str) -> sa.ColumnElement[bool]:
 
 def _decode(row: sa.RowMapping) -> Session:
     values: dict[str, Any] = dict(row)
-    error = _error_of(values.pop("runtime_status_json"))
-    return Session(**values, execution_error=error)
+    runtime_status_json = values.pop("runtime_status_json")
+    return Session(
+        **values,
+        execution_error=_error_of(runtime_status_json),
+        undelivered=_undelivered_of(runtime_status_json),
+    )
 
 
 def _error_of(runtime_status_json: str) -> ExecutionError | None:
@@ -181,6 +216,27 @@ def _error_of(runtime_status_json: str) -> ExecutionError | None:
         run_id=error["runId"],
         at=datetime.fromisoformat(error["at"]),
     )
+
+
+def _undelivered_of(runtime_status_json: str) -> Undelivered | None:
+    found = json.loads(runtime_status_json).get(_UNDELIVERED_KEY)
+    if found is None:
+        return None
+    at = datetime.fromisoformat(found["at"])
+    return Undelivered(found["surface"], found["reason"], found["runId"], at)
+
+
+def _with_undelivered(runtime_status_json: str, undelivered: Undelivered | None) -> str:
+    status = json.loads(runtime_status_json)
+    status.pop(_UNDELIVERED_KEY, None)
+    if undelivered is not None:
+        status[_UNDELIVERED_KEY] = {
+            "surface": undelivered.surface,
+            "reason": undelivered.reason,
+            "runId": undelivered.run_id,
+            "at": undelivered.at.astimezone(UTC).isoformat(),
+        }
+    return to_json(status)
 
 
 def _with_error(runtime_status_json: str, error: ExecutionError | None) -> str:

@@ -21,6 +21,8 @@ export function emptyChat(id) {
     title: null,
     status: "IDLE",
     error: null,
+    /** That the chat which began the last run could not be told of its end. */
+    undelivered: null,
     /** `{id, cancelling, startedAt, round}` of the run in progress. */
     run: null,
     /** The run whose beginning the log told last. */
@@ -51,7 +53,7 @@ export function stopping(chat) {
 export function subscribed(chat, answer) {
   const { instance } = answer;
   // What the answer leaves out is not so.
-  const blank = { loaded: true, gap: false, instance, rev: 0, title: null, error: null, run: null };
+  const blank = { loaded: true, gap: false, instance, rev: 0, title: null, error: null, undelivered: null, run: null };
   const next = { ...chat, ...blank, ...facts(chat, answer) };
   if (answer.mode === "replay") return next;
   const messages = answer.messages ?? [];
@@ -82,6 +84,7 @@ function facts(chat, patch) {
   const found = {};
   for (const key of ["title", "status"]) if (key in patch) found[key] = patch[key];
   if ("executionError" in patch) found.error = patch.executionError ?? null;
+  if ("undelivered" in patch) found.undelivered = patch.undelivered ?? null;
   if ("queue" in patch) found.queue = patch.queue ?? [];
   if ("approvals" in patch) found.approvals = patch.approvals ?? [];
   if ("usage" in patch) found.usage = readUsage(patch.usage);

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from server.agui import file_url
 from server.message import FilePart, Message, TextPart, Usage
 from server.session_state import QueueItem, RunState, SessionState
-from server.store.sessions import ExecutionError
+from server.store.sessions import ExecutionError, Session
 
 SessionStatus = Literal["IDLE", "QUEUED", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
 
@@ -42,6 +42,15 @@ class ErrorObject(Wire, frozen=True):
     at: datetime
 
 
+class UndeliveredObject(Wire, frozen=True):
+    """That the end of a run could not be told in the chat that began it."""
+
+    surface: str
+    reason: str
+    run_id: str
+    at: datetime
+
+
 class RunObject(Wire, frozen=True):
     """The run that a session has now."""
 
@@ -68,6 +77,7 @@ class SessionObject(Wire, frozen=True):
     title: str | None
     status: SessionStatus
     execution_error: ErrorObject | None
+    undelivered: UndeliveredObject | None
     parent: str | None
     run: RunObject | None
     usage: UsageObject
@@ -171,6 +181,7 @@ def session_object(state: SessionState) -> SessionObject:
         title=session.title,
         status=status_of(session.status),
         execution_error=None if error is None else error_object(error),
+        undelivered=undelivered_object(session),
         parent=session.parent_session_id,
         run=None if state.run is None else run_object(state.run),
         usage=usage_object(state.usage),
@@ -180,6 +191,14 @@ def session_object(state: SessionState) -> SessionObject:
         created_at=session.created_at,
         updated_at=session.updated_at,
     )
+
+
+def undelivered_object(session: Session) -> UndeliveredObject | None:
+    """What of *session* could not be told, as clients see it."""
+    found = session.undelivered
+    if found is None:
+        return None
+    return UndeliveredObject(found.surface, found.reason, found.run_id, found.at)
 
 
 def status_of(status: str) -> SessionStatus:

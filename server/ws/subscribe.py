@@ -22,6 +22,7 @@ from server.ws.objects import (
     queue_object,
     run_object,
     status_of,
+    undelivered_object,
     usage_object,
 )
 
@@ -135,6 +136,7 @@ def _result(
         title=session.title or UNSET,
         run=UNSET if state.run is None else run_object(state.run),
         execution_error=UNSET if error is None else error_object(error),
+        undelivered=undelivered_object(session) or UNSET,
         queue=[queue_object(item) for item in state.queue],
         approvals=[],
         children=[],

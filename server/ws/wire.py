@@ -21,6 +21,7 @@ from server.ws.objects import (
     SessionObject,
     SessionStatus,
     Sparse,
+    UndeliveredObject,
     UsageObject,
     Wire,
 )
@@ -237,6 +238,7 @@ class SubscribeResult(Wire, frozen=True, omit_defaults=True):
     title: str | UnsetType = UNSET
     run: RunObject | UnsetType = UNSET
     execution_error: ErrorObject | UnsetType = UNSET
+    undelivered: UndeliveredObject | UnsetType = UNSET
     messages: list[MessageObject] | UnsetType = UNSET
     """With `snapshot`: the last page before what the frames tell."""
 

@@ -378,3 +378,26 @@ async def test_keys_are_known_after_a_restart(tmp_path: Path, sqlite_url: str) -
             await platform.until_told(1)
         async with open_chats(settings, Platform()) as house:
             assert await house.state["chats"].knows(["other", "test:hi"])
+
+
+async def test_what_cannot_be_delivered_is_seen_by_other_clients_until_the_next_run(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    platform = Platform(refusals=[DeliveryError("the bot left the chat", retryable=False)])
+    async with (
+        serve_gateway([reply("one"), reply("two")], title=is_title) as gateway,
+        open_chats(settings_for(tmp_path, sqlite_url, gateway.url), platform) as house,
+    ):
+        submitted = await house.state["chats"].submit(message("hi"))
+        session = (await house.state["inbox"].state_of(submitted.session_id)).session
+
+        async def is_noted() -> bool:
+            return (await house.session(session)).undelivered is not None
+
+        await until(is_noted)
+        noted = (await house.session(session)).undelivered
+        assert noted is not None
+        assert (noted.surface, noted.reason) == ("test:app1", "the bot left the chat")
+        await house.state["chats"].submit(message("again"))
+        await platform.until_told(1)
+        assert (await house.session(session)).undelivered is None

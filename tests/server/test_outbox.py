@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
+from server.board import Board
 from server.metrics import Metrics
 from server.outbox import BATCH, Outbox, open_outbox
 from server.store.engine import Store, open_store
@@ -57,7 +58,7 @@ async def test_surface_that_hangs_in_many_sessions_delays_no_other_surface(store
         await owe(store, f"s{number}", "hanging")
     await owe(store, "last", "quick")
     surfaces = {"hanging": hanging, "quick": quick}
-    async with open_outbox(Outbox(store, surfaces, Metrics()), is_alone=True):
+    async with open_outbox(Outbox(store, surfaces, Metrics(), Board()), is_alone=True):
 
         async def is_told() -> bool:
             return len(hanging.told) == BATCH and quick.told == ["last-0"]
@@ -72,8 +73,8 @@ async def test_slow_telling_is_not_begun_by_another_process(
     claim = timedelta(seconds=0.6)
     await owe(store, "s1", "slow")
     async with open_store(database_url) as second:
-        outbox = Outbox(store, {"slow": slow}, Metrics(), claim=claim)
-        rival = Outbox(second, {"slow": other}, Metrics(), claim=claim)
+        outbox = Outbox(store, {"slow": slow}, Metrics(), Board(), claim=claim)
+        rival = Outbox(second, {"slow": other}, Metrics(), Board(), claim=claim)
         async with open_outbox(outbox, is_alone=False):
 
             async def is_told() -> bool:
@@ -98,7 +99,7 @@ async def test_telling_that_is_under_way_when_the_server_stops_is_finished(store
     await owe(store, "s1", "slow")
     opened = AsyncExitStack()
     await opened.enter_async_context(
-        open_outbox(Outbox(store, {"slow": slow}, Metrics()), is_alone=True)
+        open_outbox(Outbox(store, {"slow": slow}, Metrics(), Board()), is_alone=True)
     )
 
     async def is_told() -> bool:

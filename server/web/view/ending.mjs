@@ -6,6 +6,13 @@ import { html, useClock } from "./html.mjs";
 import { AlertIcon } from "./icons.mjs";
 
 export function Ending({ chat, prompt, actions }) {
+  return html`
+    <${Outcome} chat=${chat} prompt=${prompt} actions=${actions} />
+    ${chat.undelivered && html`<p class="note" role="alert"><span>${t("undelivered", chat.undelivered)}</span></p>`}
+  `;
+}
+
+function Outcome({ chat, prompt, actions }) {
   if (isRunning(chat)) return html`<${Working} chat=${chat} />`;
   if (chat.status === "CANCELLED") return html`<p class="note"><span>${t("stopped")}</span></p>`;
   if (chat.status === "WAITING") {
