@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import CancelledError as FutureCancelled
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from dingtalk_stream import (  # type: ignore[import-untyped]  # it has no types
 from channels.dingtalk.api import Endpoint
 from channels.dingtalk.frames import FAILED, TOPICS, Answer, Handle
 from channels.errors import LineError
+from channels.gate import Gate
 from channels.supervise import Lost
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,6 @@ DRAIN_SECONDS = 1.0
 CLOSE_SECONDS = 2.0
 """For the close frame of the other side."""
 STOP_SECONDS = 5.0
-LAST_ROUNDS = 10
-"""Cancellations of what a thread leaves running: the SDK swallows the first, a close takes time."""
 
 
 class _Over(BaseException):
@@ -99,14 +98,14 @@ class Stream:
         """
         endpoint = await self._discover()
         line = StreamLine()
-        loop = self._thread.loop()
+        gate = self._thread.gate()
         client = _Client(self._client_id, endpoint, self._bridge(), self._heard, line.lose)
         try:
-            await _run_on(loop, client.open())
+            await gate.run(client.open())
             yield line
         finally:
             with suppress(LineError):  # the end of the thread has closed the connection
-                await _run_on(loop, client.end())
+                await gate.run(client.end())
 
     def _bridge(self) -> Handle:
         """The handler as the SDK's thread calls it."""
@@ -306,12 +305,12 @@ class _LoopThread:
         self._name = name
         self._begin()
 
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The thread's loop; both are begun anew if something ended them."""
+    def gate(self) -> Gate:
+        """The way onto the thread's loop; both are begun anew if something ended them."""
         if not self._thread.is_alive():
             log.error("[dingtalk] the thread has died and is begun anew")
             self._begin()
-        return self._loop
+        return self._gate
 
     async def stop(self) -> None:
         """End the loop and whatever runs on it."""
@@ -321,41 +320,20 @@ class _LoopThread:
 
     def _begin(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._gate = Gate(self._loop)
         self._thread = threading.Thread(
-            target=_serve, args=(self._loop,), name=self._name, daemon=True
+            target=_serve, args=(self._loop, self._gate), name=self._name, daemon=True
         )
         self._thread.start()
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, gate: Gate) -> None:
     """Run *loop* until it is stopped, or something in it ends the thread."""
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
     finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())  # begins what was handed over last, too
-        for _ in range(LAST_ROUNDS):
-            tasks = asyncio.all_tasks(loop)
-            if not tasks:
-                break
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
-        loop.close()
-
-
-async def _run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run *work* on another thread's loop and wait for it here; cancelling cancels it there.
-
-    Raises:
-        LineError: That loop has ended.
-    """
-    try:
-        running = asyncio.run_coroutine_threadsafe(work, loop)
-    except RuntimeError:
-        work.close()
-        raise LineError("the thread has ended") from None
-    return await asyncio.wrap_future(running)
+        gate.end()
 
 
 async def _close(socket: websockets.ClientConnection) -> None:

@@ -17,12 +17,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from channels.errors import LineError
 from channels.feishu.api import Discovered
 from channels.feishu.fields import Fields
+from channels.gate import Gate
 from channels.supervise import LineHealth, Lost
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class SdkThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started: asyncio.Future[asyncio.AbstractEventLoop] | None = None
         self._sdk: Any = None
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, Gate] = WeakKeyDictionary()
 
     async def ready(self) -> asyncio.AbstractEventLoop:
         """The loop of the thread, which is begun anew if it has ended.
@@ -81,18 +84,16 @@ class SdkThread:
         async def inside() -> T:
             return await make(self._sdk)
 
-        work = inside()
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, loop)
-        except RuntimeError:
-            work.close()
-            raise LineError("the SDK's thread has ended") from None
-        return await asyncio.wrap_future(future)
+        gate = self._gates.get(loop)
+        if gate is None:
+            raise LineError("the SDK's thread has ended")
+        return await gate.run(inside())
 
     def _start(self) -> "asyncio.Future[asyncio.AbstractEventLoop]":
         here = asyncio.get_running_loop()
         started: asyncio.Future[asyncio.AbstractEventLoop] = here.create_future()
         loop = self._loop = asyncio.new_event_loop()
+        gate = self._gates[loop] = Gate(loop)
 
         def fail(error: BaseException) -> None:
             started.set_exception(LineError(f"the SDK failed: {type(error).__name__}"))
@@ -107,7 +108,7 @@ class SdkThread:
                 raise
             with suppress(RuntimeError):  # the application ended while the SDK was imported
                 here.call_soon_threadsafe(started.set_result, loop)
-            _run(loop, self._forget)
+            _run(loop, gate, self._forget)
 
         self._thread = threading.Thread(target=body, name="feishu-sdk", daemon=True)
         self._thread.start()
@@ -135,18 +136,13 @@ def _import(loop: asyncio.AbstractEventLoop) -> Any:
     return sdk
 
 
-def _run(loop: asyncio.AbstractEventLoop, forget: Callable[[], None]) -> None:
+def _run(loop: asyncio.AbstractEventLoop, gate: Gate, forget: Callable[[], None]) -> None:
     loop.set_exception_handler(_note)
     try:
         loop.run_forever()
     finally:
         forget()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(asyncio.sleep(0))  # sockets that were aborted meanwhile
-        loop.close()
+        gate.end()
 
 
 def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -201,7 +197,7 @@ async def open_line(
         await thread.run(loop, lambda _: ear.connect())
         yield FeishuLine(ear.client, lost, grace_seconds)
     finally:
-        if not loop.is_closed():
+        with suppress(LineError):  # the end of the thread has closed the connection
             await thread.run(loop, lambda _: ear.close())
 
 
