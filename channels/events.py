@@ -7,9 +7,12 @@ a surface never repairs the sequence.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 OutcomeStatus = Literal["finished", "waiting", "failed", "cancelled"]
+InterruptReason = Literal["tool_call", "input_required"]
+"""May this be done; or: the model asks a person for something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,34 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentStarted:
+    """A call waits for a run of another session, which has its own log."""
+
+    run_id: str
+    """The child's run."""
+    session_id: str
+    """The child."""
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentFinished:
+    """The child's run ended well."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentFailed:
+    """The child's run failed or was stopped; the run that waited goes on."""
+
+    run_id: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class UserJoined:
     """A steered message became part of the run, at the boundary where the model sees it."""
 
@@ -172,6 +203,24 @@ class Discarded:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupt:
+    """A question to a person, without whose answer the session does not go on."""
+
+    id: str
+    call_id: str
+    """The call that waits for it."""
+    tool_name: str
+    reason: InterruptReason
+    message: str
+    """The question, for people."""
+    arguments: str = ""
+    """What the call was to do, as the model wrote it: shown to who decides, and nowhere else."""
+    options: Sequence[str] = ()
+    """Answers that the model suggests."""
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How the run ended; always the last event, and only after it was stored."""
 
@@ -188,6 +237,8 @@ class Outcome:
     completion_tokens: int = 0
     model: str = ""
     metadata: Mapping[str, str | int] = field(default_factory=dict)
+    interrupts: Sequence[Interrupt] = ()
+    """What a waiting run waits for."""
 
 
 RunEvent = (
@@ -205,6 +256,9 @@ RunEvent = (
     | CallFinished
     | CallProgress
     | CallResult
+    | SubagentStarted
+    | SubagentFinished
+    | SubagentFailed
     | UserJoined
     | Compaction
     | Discarded

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from channels.events import OutcomeStatus, RunEvent
+from channels.events import Interrupt, OutcomeStatus, RunEvent
 
 QUEUE_MAX = 20
 """Messages that may wait in one session; more would hardly still be meant when their turn comes."""
 
 WhenBusy = Literal["queue", "steer", "reject"]
 SubmittedState = Literal["started", "queued", "steered"]
-Command = Literal["new", "stop", "status", "compact", "help"]
+Command = Literal["new", "stop", "status", "compact", "approve", "deny", "help"]
+"""`/side` is none of them: it brings a message, `Inbound.is_sideline`."""
+Decision = Literal["approve", "deny", "cancel"]
+"""May it be done; no, go on without; no, and stop."""
 Locale = Literal["zh-CN", "en"]
 
 
@@ -64,6 +67,8 @@ class Inbound:
     session_id: str | None = None
     chat: ChatAddress | None = None
     """Finds or makes the session where `session_id` is absent."""
+    sender: str = ""
+    """Who wrote it, by name, as far as the platform tells; others are shown it."""
     message_id: str | None = None
     """Id the user message shall have; made where absent."""
     reply_to: str | None = None
@@ -71,6 +76,10 @@ class Inbound:
     files: Sequence[InboundFile] = ()
     remote_files: Sequence[RemoteFile] = ()
     when_busy: WhenBusy = "queue"
+    is_sideline: bool = False
+    """A side question: it gets a session of its own that begins with the history of this one."""
+    from_message: str | None = None
+    """Of a side question: the message up to which it sees the history; the last one if absent."""
     retry_of: str | None = None
     """Id of the user message to run again; `text` is ignored."""
     edit_of: str | None = None
@@ -132,6 +141,17 @@ class Inbox(Protocol):
     async def cancel_run(self, run_id: str, by: str) -> bool:
         """Ask a run to stop; False if it is over or none."""
 
+    async def decide(self, interrupt_id: str, decision: Decision, by: str, text: str = "") -> str:
+        """Answer a question that a run waits for; the first answer counts.
+
+        Args:
+            by: Who pressed the button, by name.
+            text: What he wrote, where the model asked for something.
+        Returns:
+            One line for him: what he did, or who was first.
+        Raises as `submit`.
+        """
+
     async def keep(self, run_id: str, handle: str) -> None:
         """Remember what the surface needs to find its card of this run after a crash.
 
@@ -151,6 +171,19 @@ class Turn:
     handle: str | None
     """What `Inbox.keep` got for this run before; present only after a restart."""
     locale: Locale
+    label: str = ""
+    """For the head of its card, where it is no ordinary answer: a side question, a task."""
+    reach: str | None = None
+    """With no `reply_to`: that of the chat's newest message, where its id alone is not enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a waiting run asks, as its card shows it."""
+
+    interrupt: Interrupt
+    verdict: str = ""
+    """Who answered and how, in one line; empty while it is open and has buttons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +201,8 @@ class Delivery:
     """The reason, for people; empty when finished."""
     answer: str
     """The run's last words; may be empty."""
+    questions: Sequence[Question] = ()
+    """Of a waiting run. Told again, under another id, when they are answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ from channels.events import (
     RoundStarted,
     RunEvent,
     RunStarted,
+    SubagentFailed,
+    SubagentFinished,
+    SubagentStarted,
     TextAdded,
     TextFinished,
     TextStarted,
@@ -101,6 +104,8 @@ def advance(shown: Shown, event: RunEvent) -> Shown:
         case Outcome():
             return replace(shown, phase="done", running=(), is_compacting=False, outcome=event)
         case RoundFinished() | CallArguments() | CallFinished() | CallProgress():
+            return shown
+        case SubagentStarted() | SubagentFinished() | SubagentFailed():
             return shown
         case _:
             assert_never(event)
