@@ -18,6 +18,7 @@ ServerError
 ToolError                 becomes the result the model sees; never ends a run
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 Locale = Literal["zh-CN", "en"]
@@ -46,10 +47,18 @@ class NotFound(ServerError):
 class Conflict(ServerError):
     """The state does not allow it; `code` is a `res.error.code` of the socket."""
 
-    def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.retryable = retryable
+        self.details = dict(details or {})
 
 
 class StoreUnavailable(ServerError):
@@ -196,6 +205,14 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "server_restart": (
         "服务重启，本次执行被中断。请重试。",
         "The server restarted and this run was interrupted. Please try again.",
+    ),
+    "interrupt_expired": (
+        "等待确认已超时，无人答复，本次执行已结束。请重试。",
+        "Nobody answered in time, so this run was ended. Please try again.",
+    ),
+    "interrupt_mismatch": (
+        "答复与正在等待的问题不符，请刷新后重新答复。",
+        "The answer does not match what is waited for. Reload and answer again.",
     ),
     "internal": (
         "服务内部错误，本次执行已停止。请重试；若反复出现，请联系管理员并提供运行编号。",

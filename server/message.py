@@ -96,6 +96,8 @@ class Message:
     tool_call_id: str | None = None
     synthetic: bool = False
     """A user message that no person wrote: a summary, a note of the harness."""
+    is_aside: bool = False
+    """It begins a side question: what stands before it is another session's history."""
     reasoning: str | None = None
     reasoning_field: str | None = None
     """The field in which the provider sent its reasoning and wants it back."""

@@ -8,10 +8,14 @@ from server.session_state import SessionState
 _HELP: Final = (
     "直接发消息即可对话；忙时消息会排队，按先后回答。\n"
     "/new 开始新会话\n/stop 停止当前任务并清空排队\n/status 查看状态\n"
-    "/compact 压缩较长的上下文\n/help 显示本说明",
+    "/compact 压缩较长的上下文\n"
+    "/side 问题 另开一路提问，不影响当前任务\n"
+    "/approve 同意 /deny 拒绝等待确认的操作\n/help 显示本说明",
     "Just send a message; while I am busy, messages wait and are answered in their order.\n"
     "/new starts a new session\n/stop stops what runs and empties the queue\n"
-    "/status tells how things stand\n/compact shortens a long context\n/help shows this",
+    "/status tells how things stand\n/compact shortens a long context\n"
+    "/side question asks aside, whatever runs\n"
+    "/approve and /deny answer what waits\n/help shows this",
 )
 _NEW: Final = ("已开始新会话。", "A new session has begun.")
 _STOPPED: Final = ("正在停止当前任务。", "Stopping what runs.")
@@ -25,6 +29,29 @@ _FULL: Final = (
 )
 _GONE: Final = ("这条消息无法处理。", "This message cannot be handled.")
 _UNREADABLE: Final = ("[附件 {name} 无法读取]", "[the attachment {name} could not be read]")
+_SIDELINE: Final = ("旁路提问", "Side question")
+_NOTHING_ASKED_ASIDE: Final = (
+    "请在 /side 后面写上要问的问题，例如：/side 现在进行到哪一步了？",
+    "Please write your question after /side, for example: /side how far are you?",
+)
+_MAY_IT_RUN: Final = ("要执行 {tool} 吗？", "May {tool} run?")
+_VERDICTS: Final = {
+    "APPROVED": ("{by} 已同意", "approved by {by}"),
+    "DENIED": ("{by} 已拒绝", "refused by {by}"),
+    "ANSWERED": ("{by} 已回答", "answered by {by}"),
+    "CANCELLED": ("{by} 已取消", "cancelled by {by}"),
+    "EXPIRED": ("已超时，无人答复", "nobody answered in time"),
+}
+_SOMEBODY: Final = ("有人", "somebody")
+_NOT_OPEN: Final = ("这个问题已经处理过了：{verdict}。", "This was answered before: {verdict}.")
+_NOTHING_ASKED: Final = ("当前没有等待确认的操作。", "Nothing waits for an answer.")
+_SUBAGENT_FAILED: Final = ("后台子代理执行失败: {reason}", "Background subagent failed: {reason}")
+_SUBAGENT_STOPPED: Final = ("子代理已停止。", "The subagent was stopped.")
+_SUBAGENT_GOES_ON: Final = (
+    "子代理尚未完成，转入后台继续。",
+    "The subagent is not done yet and goes on in the background.",
+)
+_SUBAGENT_ROUND: Final = ("子代理第 {round} 轮", "Subagent: round {round}")
 _STATUS: Final = {
     "IDLE": ("空闲", "idle"),
     "QUEUED": ("排队中", "queued"),
@@ -81,6 +108,56 @@ def cannot_be_handled(locale: Locale) -> str:
 def unreadable(locale: Locale, name: str) -> str:
     """Stands in a message for a file that could not be had."""
     return _in(_UNREADABLE, locale).format(name=name)
+
+
+def sideline_label(locale: Locale) -> str:
+    """Stands at the head of an answer to a side question."""
+    return _in(_SIDELINE, locale)
+
+
+def nothing_asked_aside(locale: Locale) -> str:
+    """A side question without words."""
+    return _in(_NOTHING_ASKED_ASIDE, locale)
+
+
+def may_it_run(locale: Locale, tool_name: str) -> str:
+    """The question before a call."""
+    return _in(_MAY_IT_RUN, locale).format(tool=tool_name)
+
+
+def verdict(locale: Locale, status: str, by: str | None) -> str:
+    """Who answered a question, and how."""
+    return _in(_VERDICTS[status], locale).format(by=by or _in(_SOMEBODY, locale))
+
+
+def answered_before(locale: Locale, verdict: str) -> str:
+    """Somebody was faster."""
+    return _in(_NOT_OPEN, locale).format(verdict=verdict)
+
+
+def nothing_asked(locale: Locale) -> str:
+    """There is no question to answer."""
+    return _in(_NOTHING_ASKED, locale)
+
+
+def subagent_failed(locale: Locale, reason: str) -> str:
+    """The last message of a subagent that failed, and what its parent's model is told."""
+    return _in(_SUBAGENT_FAILED, locale).format(reason=reason)
+
+
+def subagent_stopped(locale: Locale) -> str:
+    """A subagent ended before it was done."""
+    return _in(_SUBAGENT_STOPPED, locale)
+
+
+def subagent_goes_on(locale: Locale) -> str:
+    """A call waits no longer for a subagent."""
+    return _in(_SUBAGENT_GOES_ON, locale)
+
+
+def subagent_round(locale: Locale, number: int) -> str:
+    """How far a subagent is that a call waits for."""
+    return _in(_SUBAGENT_ROUND, locale).format(round=number)
 
 
 def status(locale: Locale, state: SessionState) -> str:

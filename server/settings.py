@@ -12,12 +12,9 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import SplitResult, urlsplit
-from zoneinfo import ZoneInfo
 
 from dotenv import dotenv_values
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,76 +25,28 @@ from pydantic import (
 )
 
 from server.errors import Locale, SettingsError
+from server.settings_values import (
+    HEADER_NAME,
+    BaseUrl,
+    DatabaseUrl,
+    Folder,
+    Listed,
+    Origin,
+    SecretUrl,
+    ServerName,
+    ZoneName,
+    folder,
+    listed,
+    upper,
+    with_variables,
+    zone,
+)
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "HEADWAY_"
 ADMIN = "admin"
 """The user of a token without a name; sees every session."""
-
-
-def _listed(value: object) -> object:
-    """The parts of a comma-separated text; anything else as it is."""
-    if not isinstance(value, str):
-        return value
-    return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
-
-
-def _split(value: str, right: str) -> tuple[SplitResult, str]:
-    """The address *value* and its host with its port; errors say *right*, never the value."""
-    try:
-        parts = urlsplit(value)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise ValueError(right) from None
-    if not parts.scheme or not host:
-        raise ValueError(right)
-    standard = {"http": 80, "https": 443}.get(parts.scheme)
-    name = f"[{host}]" if ":" in host else host
-    return parts, name if port in (None, standard) else f"{name}:{port}"
-
-
-def _base_url(value: str) -> str:
-    parts, _ = _split(value, "must be an http:// or https:// address")
-    if parts.scheme not in ("http", "https"):
-        raise ValueError("must be an http:// or https:// address")
-    if parts.fragment:
-        raise ValueError("must have no # in it")
-    return value.rstrip("/")
-
-
-def _origin(value: str) -> str:
-    """An origin as browsers write it; `null` stands for a desktop shell's pages."""
-    if value == "null":
-        return value
-    right = "must be origins like https://chat.example.com, comma-separated"
-    parts, host = _split(value.rstrip("/"), right)
-    if parts.path or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError(right)
-    return f"{parts.scheme}://{host}"
-
-
-def _zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (ValueError, OSError, LookupError):
-        raise ValueError("must be an IANA name such as Asia/Shanghai") from None
-    return value
-
-
-def _database(value: SecretStr) -> SecretStr:
-    starts = ("sqlite:///", "sqlite+aiosqlite:///", "postgresql://", "postgresql+psycopg://")
-    if not value.get_secret_value().startswith(starts):
-        raise ValueError("must begin with sqlite:/// or postgresql://")
-    return value
-
-
-def _folder(value: Path) -> Path:
-    return Path(os.path.abspath(value.expanduser()))
-
-
-def _upper(value: object) -> object:
-    return value.upper() if isinstance(value, str) else value
 
 
 def _token(value: str) -> dict[str, str]:
@@ -109,15 +58,12 @@ def _token(value: str) -> dict[str, str]:
 
 
 def _tokens(value: object) -> object:
-    parts = _listed(value)
+    parts = listed(value)
     if not isinstance(parts, tuple):
         return parts
     return tuple(_token(part) if isinstance(part, str) else part for part in parts)
 
 
-BaseUrl = Annotated[str, AfterValidator(_base_url)]
-Folder = Annotated[Path, AfterValidator(_folder)]
-Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Table = Mapping[str, Any]
 """A section of the TOML file as it stands there; the part that uses it checks it."""
 
@@ -185,6 +131,74 @@ class ShellSettings(Part):
     enabled: bool = True
 
 
+ApprovalMode = Literal["never", "sends", "writes", "always"]
+"""Which calls a person is asked about: none; what sends; what writes too; every one."""
+
+
+class ApprovalSettings(Part):
+    """When a person is asked before a tool runs, by where the session came from."""
+
+    web: ApprovalMode = "sends"
+    feishu: ApprovalMode = "sends"
+    dingtalk: ApprovalMode = "sends"
+    scheduled: ApprovalMode = "never"
+    """Nobody looks on; what a task may do was agreed to when it was made."""
+    expire_minutes: int = Field(default=24 * 60, ge=1)
+    """An answer that did not come by then ends the run."""
+
+
+class SubagentSettings(Part):
+    """What subagents a run may have."""
+
+    depth: int = Field(default=1, ge=0)
+    """Generations below a session; 0 switches them off."""
+    at_once: int = Field(default=3, ge=1)
+    """Of one run, working at the same time."""
+    per_run: int = Field(default=12, ge=1)
+    """Of one run, altogether."""
+
+
+CallKind = Literal["read", "write", "send"]
+"""What a call of a foreign tool does to the world: nothing, something, or tell somebody."""
+
+
+class McpSettings(Part):
+    """An MCP server whose tools the agent gets; in its texts `${NAME}` is a variable's value."""
+
+    command: str | None = Field(default=None, min_length=1)
+    """Started as a child process and spoken to by its standard input and output."""
+    args: tuple[SecretStr, ...] = ()
+    env: Mapping[str, SecretStr] = Field(default_factory=dict)
+    """Variables of the child beside the plain ones, which hold no secrets."""
+    url: SecretUrl | None = None
+    """Spoken to by streamable HTTP. Secret, since some carry their key in the query."""
+    headers: Mapping[str, SecretStr] = Field(default_factory=dict)
+    kind: CallKind = "write"
+    """Of tools that are not in `kinds`. What a server says of its own tools is not believed."""
+    kinds: Mapping[str, CallKind] = Field(default_factory=dict)
+    """By the server's name of the tool."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools that are taken; without it all are."""
+    timeout_seconds: float = Field(default=60.0, gt=0, le=3600)
+    """For one call."""
+
+    @model_validator(mode="after")
+    def _has_one_way(self) -> "McpSettings":
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either a command or a url")
+        if self.command is None and (self.args or self.env):
+            raise ValueError("args and env go with a command")
+        if self.url is None and self.headers:
+            raise ValueError("headers go with a url")
+        for name, value in self.headers.items():
+            text = value.get_secret_value()
+            if not HEADER_NAME.fullmatch(name) or not (text.isascii() and text.isprintable()):
+                raise ValueError("headers need a plain name and printable ASCII")
+        if any(not name or "=" in name for name in self.env):
+            raise ValueError("env needs names without =")
+        return self
+
+
 class FeishuSettings(Part):
     """One Feishu or Lark bot."""
 
@@ -239,22 +253,20 @@ class Settings(Part):
     """0 takes a free one."""
     data_dir: Folder
     """Holds the database, files, workspaces and the first-start token."""
-    database_url: Annotated[SecretStr, AfterValidator(_database)]
+    database_url: DatabaseUrl
     workspace: Folder
     """The folder that the tools of all sessions work in and never leave."""
     tokens: Annotated[tuple[Token, ...], BeforeValidator(_tokens)] = ()
     """Without one, a random token is made at the first start."""
-    public_origins: Annotated[
-        tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(_listed)
-    ] = ()
+    public_origins: Annotated[tuple[Origin, ...], BeforeValidator(listed)] = ()
     """Origins beyond the server's own whose pages may speak to it."""
     on_restart: Literal["resume", "fail"] = "resume"
     """What becomes of a run whose process died."""
     locale: Locale = "zh-CN"
     """Language of new sessions' texts."""
-    timezone: Annotated[str, AfterValidator(_zone)]
+    timezone: ZoneName
     """IANA name, kept in a session from its birth."""
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = (
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(upper)] = (
         "INFO"
     )
     model: ModelSettings = ModelSettings()
@@ -262,10 +274,10 @@ class Settings(Part):
     shell: ShellSettings = ShellSettings()
     feishu: tuple[FeishuSettings, ...] = ()
     dingtalk: tuple[DingTalkSettings, ...] = ()
-    subagents: Table = Field(default_factory=dict)
-    approvals: Table = Field(default_factory=dict)
+    subagents: SubagentSettings = SubagentSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
     policy: Table = Field(default_factory=dict)
-    mcp: Mapping[str, Table] = Field(default_factory=dict)
+    mcp: Mapping[ServerName, McpSettings] = Field(default_factory=dict)
     """By the server's name."""
 
     @model_validator(mode="after")
@@ -366,6 +378,11 @@ def _validated(
         listed = tree.get(platform, [])
         tree[platform] = [bot, *listed] if isinstance(listed, list) else listed
     _set_defaults(tree, environ)
+    if isinstance(servers := tree.get("mcp"), dict):
+        tree["mcp"] = {
+            name: with_variables(table, environ, f"HEADWAY_CONFIG [mcp.{name}]")
+            for name, table in servers.items()
+        }
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:
@@ -378,9 +395,9 @@ def _set_defaults(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
     if "data_dir" not in tree:
         shared = environ.get("XDG_DATA_HOME") or Path(environ.get("HOME", "~"), ".local", "share")
         tree["data_dir"] = Path(shared, "headway")
-    folder = _folder(Path(tree["data_dir"]))
-    tree.setdefault("database_url", f"sqlite:///{folder / 'headway.db'}")
-    tree.setdefault("workspace", folder / "workspace")
+    home = folder(Path(tree["data_dir"]))
+    tree.setdefault("database_url", f"sqlite:///{home / 'headway.db'}")
+    tree.setdefault("workspace", home / "workspace")
     tree.setdefault("timezone", _host_timezone(environ))
 
 
@@ -389,7 +406,7 @@ def _host_timezone(environ: Mapping[str, str]) -> str:
     link = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
     for name in (environ.get("TZ", "").removeprefix(":"), link):
         try:
-            return _zone(name)
+            return zone(name)
         except ValueError:
             continue
     return "UTC"
@@ -420,6 +437,8 @@ def _place(loc: Sequence[int | str], bots: Mapping[str, object]) -> str:
     if rest and isinstance(rest[0], int):
         entry = rest[0] if head in bots else rest[0] + 1
         return " ".join(["HEADWAY_CONFIG", f"[[{head}]] number {entry}", *map(str, rest[1:])])
+    if head == "mcp" and rest:
+        head, rest = f"mcp.{rest[0]}", [part for part in rest[1:] if part != "[key]"]
     return " ".join(["HEADWAY_CONFIG", f"[{head}]", *map(str, rest)])
 
 

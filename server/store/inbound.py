@@ -57,14 +57,6 @@ async def insert_inbound(
         await db.execute(sa.insert(_EVENT), rows)
 
 
-async def update_inbound_state(
-    db: AsyncConnection, run_id: str, state: SubmittedState, position: int | None
-) -> None:
-    """Change what a repeated message of this run is answered."""
-    statement = sa.update(_EVENT).where(_EVENT.c.run_id == run_id)
-    await db.execute(statement.values(state=state, position=position))
-
-
 async def prune_inbound(db: AsyncConnection, before: datetime) -> int:
     """Forget the keys that came before this time; how many they were."""
     return await changed(db, sa.delete(_EVENT).where(_EVENT.c.created_at < before))

@@ -1,6 +1,6 @@
 """Messages: the history of a session, and what of it the prompt is made from."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,11 +23,12 @@ from server.message import (
 )
 from server.store.codec import from_json, to_json
 from server.store.rows import changed, lock_session
-from server.store.tables import MessageRow, table_of
+from server.store.tables import MessageRow, SessionRow, table_of
 
 T = TypeVar("T")
 
 _MESSAGE = table_of(MessageRow)
+_SESSION = table_of(SessionRow)
 
 # Built once, since they are sent in every round: building one costs as much as running it.
 _LAST_SEQ = sa.select(sa.func.max(_MESSAGE.c.seq)).where(
@@ -73,6 +74,7 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
 
     synthetic: bool | None = None
     """On every user message, so that none has to be judged by its text."""
+    aside: bool = False
     parts: list[_Text | _File] | None = None
     """Only when the content is made of parts; `content` then has their text again."""
     reasoning: str | None = None
@@ -122,19 +124,26 @@ async def append_messages(
     return stored
 
 
-async def load_prompt_messages(db: AsyncConnection, session_id: str) -> list[Message]:
+async def load_prompt_messages(
+    db: AsyncConnection, session_id: str, *, up_to_seq: int | None = None
+) -> list[Message]:
     """What the prompt is made from: the latest summary if there is one, then all it kept.
 
-    Older summaries and superseded messages are left out.
+    Older summaries and superseded messages are left out. It is one statement, so that others may
+    write to the session meanwhile.
+
+    Args:
+        up_to_seq: The window as it stood when this was the newest message.
     """
+    visible = _visible(session_id)
+    if up_to_seq is not None:
+        visible = visible.where(_MESSAGE.c.seq <= up_to_seq)
     is_summary = _MESSAGE.c.first_kept_seq.is_not(None)
-    latest_first = _visible(session_id).where(is_summary).order_by(_MESSAGE.c.seq.desc())
-    others = _visible(session_id).where(sa.not_(is_summary)).order_by(_MESSAGE.c.seq)
-    row = (await db.execute(latest_first.limit(1))).mappings().first()
-    if row is None:
-        return await _load(db, others)
-    kept = others.where(_MESSAGE.c.seq >= row["first_kept_seq"])
-    return [decode(row), *await _load(db, kept)]
+    latest = visible.where(is_summary).order_by(_MESSAGE.c.seq.desc()).limit(1).cte("latest")
+    first_kept = sa.func.coalesce(sa.select(latest.c.first_kept_seq).scalar_subquery(), 0)
+    kept = visible.where(sa.not_(is_summary), _MESSAGE.c.seq >= first_kept)
+    window = await _load(db, sa.union_all(sa.select(latest), kept))
+    return sorted(window, key=lambda message: (message.summary_of is None, message.seq))
 
 
 async def load_page(
@@ -145,10 +154,15 @@ async def load_page(
     limit: int,
     include_superseded: bool = False,
 ) -> list[Message]:
-    """The newest *limit* messages, or the newest before *before_seq*, in ascending order."""
+    """The newest *limit* messages, or the newest before *before_seq*, in ascending order.
+
+    What the session inherited is no part of its chat.
+    """
     query = sa.select(_MESSAGE).where(_MESSAGE.c.session_id == session_id)
     if not include_superseded:
         query = _visible(session_id)
+    inherited = sa.select(_SESSION.c.inherited_seq).where(_SESSION.c.id == session_id)
+    query = query.where(_MESSAGE.c.seq > inherited.scalar_subquery())
     if before_seq is not None:
         query = query.where(_MESSAGE.c.seq < before_seq)
     page = await _load(db, query.order_by(_MESSAGE.c.seq.desc()).limit(limit))
@@ -195,10 +209,16 @@ async def message_exists(db: AsyncConnection, message_id: str) -> bool:
 async def load_message(
     db: AsyncConnection, message_id: str, *, include_superseded: bool = True
 ) -> tuple[str, Message]:
-    """The id of its session and the message, or `NotFound`."""
+    """The id of its session and the message, or `NotFound`.
+
+    Args:
+        include_superseded: False for what a person sees: what was superseded or inherited is none.
+    """
     query = sa.select(_MESSAGE).where(_MESSAGE.c.id == message_id)
     if not include_superseded:
-        query = query.where(_MESSAGE.c.superseded_by_run_id.is_(None))
+        query = query.join(_SESSION, _SESSION.c.id == _MESSAGE.c.session_id).where(
+            _MESSAGE.c.superseded_by_run_id.is_(None), _MESSAGE.c.seq > _SESSION.c.inherited_seq
+        )
     row = (await db.execute(query)).mappings().first()
     if row is None:
         raise NotFound("there is no such message")
@@ -217,18 +237,6 @@ async def supersede_from(db: AsyncConnection, session_id: str, from_seq: int, ru
         )
         .values(superseded_by_run_id=run_id),
     )
-
-
-async def has_results(db: AsyncConnection, session_id: str, call_ids: Collection[str]) -> set[str]:
-    """Which of these calls have their result stored."""
-    found = await db.scalars(
-        sa.select(_MESSAGE.c.tool_call_id).where(
-            _MESSAGE.c.session_id == session_id,
-            _MESSAGE.c.role == "tool",
-            _MESSAGE.c.tool_call_id.in_(call_ids),
-        )
-    )
-    return set(found)
 
 
 def encode(message: Message) -> dict[str, object]:
@@ -261,6 +269,7 @@ def decode(row: sa.RowMapping) -> Message:
         tool_calls=_decode_calls(row["tool_calls_json"]),
         tool_call_id=row["tool_call_id"],
         synthetic=bool(metadata.synthetic),
+        is_aside=metadata.aside,
         reasoning=metadata.reasoning,
         reasoning_field=metadata.reasoning_field,
         evidence=_as(Evidence, metadata.evidence),
@@ -276,6 +285,7 @@ def _metadata_of(message: Message) -> _Metadata:
     is_marked = message.role == "user" or message.synthetic
     return _Metadata(
         synthetic=message.synthetic if is_marked else None,
+        aside=message.is_aside,
         parts=_encode_parts(message.content),
         reasoning=message.reasoning,
         reasoning_field=message.reasoning_field,
@@ -340,5 +350,7 @@ def _visible(session_id: str) -> sa.Select[Any]:
     )
 
 
-async def _load(db: AsyncConnection, query: sa.Select[Any]) -> list[Message]:
+async def _load(
+    db: AsyncConnection, query: sa.Select[Any] | sa.CompoundSelect[Any]
+) -> list[Message]:
     return [decode(row) for row in (await db.execute(query)).mappings()]

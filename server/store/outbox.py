@@ -61,8 +61,13 @@ async def due_items(
     *,
     but_sessions: Collection[str] = (),
     but_surfaces: Collection[str] = (),
+    others_before: datetime | None = None,
+    own_surfaces: Collection[str] = (),
 ) -> list[OutboxItem]:
     """Items that wait and are due, the longest due first; none of the sessions and surfaces named.
+
+    With *others_before*, items of surfaces beyond *own_surfaces* only if they are older than that:
+    they are another process's, unless nobody has that surface any more.
 
     Left out here, and not after the limit, what cannot be told now hides nothing behind it.
     """
@@ -72,6 +77,9 @@ async def due_items(
         _OUTBOX.c.session_id.not_in(but_sessions),
         _OUTBOX.c.surface.not_in(but_surfaces),
     )
+    if others_before is not None:
+        is_own = _OUTBOX.c.surface.in_(own_surfaces)
+        query = query.where(sa.or_(is_own, _OUTBOX.c.created_at < others_before))
     rows = await db.execute(query.order_by(_OUTBOX.c.due_at, _OUTBOX.c.id).limit(limit))
     return [_decode(row) for row in rows.mappings()]
 

@@ -50,6 +50,14 @@ class QueuedInput:
     """The conversation it came from."""
     reply_to: str | None = None
     """What the platform needs to answer this very message."""
+    reach: str | None = None
+    """What the platform needs to write to the chat unasked."""
+    label: str = ""
+    """What sets the run apart in its chat."""
+    resumes: str | None = None
+    """The waiting run that this one goes on with."""
+    is_quiet: bool = False
+    """Having nothing to say is a good end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +150,11 @@ async def sessions_with_queue(db: AsyncConnection) -> list[str]:
     return list(await db.scalars(query))
 
 
-async def idle_queues(db: AsyncConnection) -> list[str]:
-    """Ids of the sessions whose queue could go on: neither held nor behind a run under way."""
+async def idle_queues(db: AsyncConnection, passing: Collection[str] = ()) -> list[str]:
+    """Ids of the sessions whose queue could go on: neither held nor behind a run under way.
+
+    *passing* are the triggers that a hold does not stop.
+    """
     busy = sa.select(_RUN.c.session_id).where(_RUN.c.status == "RUNNING")
     query = (
         sa.select(_RUN.c.session_id)
@@ -151,7 +162,7 @@ async def idle_queues(db: AsyncConnection) -> list[str]:
         .join(_SESSION, _SESSION.c.id == _RUN.c.session_id)
         .where(
             _RUN.c.status == "QUEUED",
-            sa.not_(_SESSION.c.queue_paused),
+            sa.or_(sa.not_(_SESSION.c.queue_paused), _RUN.c.trigger.in_(passing)),
             _RUN.c.session_id.not_in(busy),
         )
     )
@@ -351,9 +362,10 @@ async def delete_queued(db: AsyncConnection, run_id: str) -> bool:
     return await changed(db, sa.delete(_RUN).where(still_queued)) == 1
 
 
-async def delete_queue(db: AsyncConnection, session_id: str) -> int:
-    """Empty the session's queue; how many were dropped."""
-    return await changed(db, sa.delete(_RUN).where(_in_queue(session_id)))
+async def delete_queue(db: AsyncConnection, session_id: str, *, but: Collection[str] = ()) -> int:
+    """Empty the session's queue, except of runs with these triggers; how many were dropped."""
+    dropped = sa.and_(_in_queue(session_id), _RUN.c.trigger.not_in(but))
+    return await changed(db, sa.delete(_RUN).where(dropped))
 
 
 async def insert_decision(db: AsyncConnection, decision: Decision) -> None:

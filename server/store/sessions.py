@@ -1,9 +1,10 @@
 """Sessions: one row per chat of a user."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,6 +20,17 @@ _MESSAGE = table_of(MessageRow)
 _ERROR_KEY = "executionError"
 _UNDELIVERED_KEY = "undelivered"
 _IN_JSON = frozenset({"execution_error", "undelivered"})
+
+CHILD_KINDS: Final = frozenset({"sideline", "subagent"})
+"""Sessions that stand under another one and are shown there."""
+
+UNLISTED_KINDS: Final = CHILD_KINDS | {"scheduled"}
+"""Sessions that are shown with their parent or their task; a list has them when asked for them."""
+
+KINDS: Final = UNLISTED_KINDS | {"main", "chat"}
+
+SHOWN_CHILDREN: Final = 50
+"""The most children that are shown with their parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,10 @@ class Session:
     updated_at: datetime
     undelivered: Undelivered | None = None
     """Shown until the next run starts."""
+    inherited_seq: int = 0
+    """Messages up to this are a copy of the parent's, for the prompt alone."""
+    toolset: str | None = None
+    """Digest of the tools as the model first saw them; None before the first run."""
 
 
 async def insert_session(db: AsyncConnection, session: Session) -> None:
@@ -95,13 +111,19 @@ async def list_sessions(
     before: datetime | None,
     limit: int,
     search: str | None = None,
+    kind: str | None = None,
+    parent_id: str | None = None,
 ) -> list[Session]:
     """Sessions, last changed first.
+
+    Without a search, a kind or a parent, `UNLISTED_KINDS` are left out.
 
     Args:
         owner: Whose; None for all.
         before: Only those changed earlier than this; for the next page.
         search: Words in the title or in what was said, whatever the case.
+        kind: Only those of this kind.
+        parent_id: Only those under this session.
     """
     query = sa.select(_SESSION).order_by(_SESSION.c.updated_at.desc(), _SESSION.c.id.desc())
     if owner is not None:
@@ -110,8 +132,36 @@ async def list_sessions(
         query = query.where(_SESSION.c.updated_at < before)
     if search:
         query = query.where(_mentions(search))
-    rows = await db.execute(query.limit(limit))
-    return [_decode(row) for row in rows.mappings()]
+    if kind is not None:
+        query = query.where(_SESSION.c.kind == kind)
+    if parent_id is not None:
+        query = query.where(_SESSION.c.parent_session_id == parent_id)
+    if not search and kind is None and parent_id is None:
+        query = query.where(_SESSION.c.kind.not_in(UNLISTED_KINDS))
+    return await _load(db, query.limit(limit))
+
+
+async def children_of(db: AsyncConnection, session_id: str) -> list[Session]:
+    """Side questions and subagents of the session, newest first, as many as are shown."""
+    query = sa.select(_SESSION).where(
+        _SESSION.c.parent_session_id == session_id, _SESSION.c.kind.in_(CHILD_KINDS)
+    )
+    newest_first = query.order_by(_SESSION.c.created_at.desc(), _SESSION.c.id.desc())
+    return await _load(db, newest_first.limit(SHOWN_CHILDREN))
+
+
+async def parents_of(db: AsyncConnection, session_ids: Collection[str]) -> set[str]:
+    """Ids of the sessions that these stand under; none for those that are gone."""
+    parent_id = _SESSION.c.parent_session_id
+    query = sa.select(parent_id).where(_SESSION.c.id.in_(session_ids), parent_id.is_not(None))
+    return set(await db.scalars(query))
+
+
+async def family_of(db: AsyncConnection, session_id: str) -> set[str]:
+    """The id of the session and of all below it; empty if there is no such session."""
+    family = sa.select(_SESSION.c.id).where(_SESSION.c.id == session_id).cte(recursive=True)
+    below = sa.select(_SESSION.c.id).join(family, _SESSION.c.parent_session_id == family.c.id)
+    return set(await db.scalars(sa.select(family.union_all(below).c.id)))
 
 
 async def set_status(
@@ -181,13 +231,18 @@ async def _update(db: AsyncConnection, session_id: str, **values: object) -> Non
 
 
 async def _first(db: AsyncConnection, query: sa.Select[Any]) -> Session | None:
-    row = (await db.execute(query)).mappings().first()
-    return None if row is None else _decode(row)
+    found = await _load(db, query.limit(1))
+    return found[0] if found else None
+
+
+async def _load(db: AsyncConnection, query: sa.Select[Any]) -> list[Session]:
+    return [_decode(row) for row in (await db.execute(query)).mappings()]
 
 
 def _mentions(search: str) -> sa.ColumnElement[bool]:
     said = sa.exists().where(
         _MESSAGE.c.session_id == _SESSION.c.id,
+        _MESSAGE.c.seq > _SESSION.c.inherited_seq,
         _MESSAGE.c.role.in_(("user", "assistant")),
         _MESSAGE.c.superseded_by_run_id.is_(None),
         _MESSAGE.c.content.icontains(search, autoescape=True),

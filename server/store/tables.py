@@ -82,6 +82,10 @@ class SessionRow(SQLModel, table=True):
     external_id: str | None = None
     """The thread id of an AG-UI client; each owner has his own."""
     queue_paused: bool = False
+    inherited_seq: int = 0
+    """Messages up to this `seq` are a copy of the parent's: part of the prompt, not of the chat."""
+    toolset: str | None = Field(default=None, foreign_key="toolset.digest")
+    """The tools as the model first saw them; fixed, so that the prompt stays byte-stable."""
     runtime_status_json: str = Field(default="{}", sa_type=sa.Text)
     created_at: datetime = _utc()
     updated_at: datetime = _utc(index=True)
@@ -105,7 +109,7 @@ class RunRow(SQLModel, table=True):
     id: str = Field(primary_key=True)
     session_id: str = Field(foreign_key="session.id", index=True, ondelete="CASCADE")
     trigger: str
-    """`message`, `retry`, `edit`, `compact`, `schedule`, `subagent`."""
+    """`message`, `retry`, `edit`, `compact`, `resume`, `deliver`, `schedule`, `subagent`."""
     status: str
     """`QUEUED RUNNING WAITING COMPLETED FAILED CANCELLED`, or `JOINED`: steered into another."""
     input_json: str | None = _text()
@@ -129,6 +133,34 @@ class RunRow(SQLModel, table=True):
     created_at: datetime = _utc()
     lease_owner: str | None = None
     lease_until: datetime | None = _utc(nullable=True)
+
+
+class ToolsetRow(SQLModel, table=True):
+    """Definitions of tools as requests carry them."""
+
+    __tablename__ = "toolset"
+
+    digest: str = Field(primary_key=True)
+    definitions_json: str = Field(sa_type=sa.Text)
+    created_at: datetime = _utc()
+    """When a session was last bound to it."""
+
+
+class ActionRow(SQLModel, table=True):
+    """A call that writes or sends: what is known of its effect."""
+
+    __tablename__ = "action"
+
+    session_id: str = Field(primary_key=True, foreign_key="session.id", ondelete="CASCADE")
+    call_id: str = Field(primary_key=True)
+    run_id: str = Field(foreign_key="run.id", index=True, ondelete="CASCADE")
+    tool_name: str
+    state: str
+    """`STARTED`, `DONE`, `UNKNOWN`."""
+    mark: str = Field(default="", sa_type=sa.Text)
+    """What the tool noted before it began, to tell later what became of the call."""
+    created_at: datetime = _utc()
+    ended_at: datetime | None = _utc(nullable=True)
 
 
 class MessageRow(SQLModel, table=True):
@@ -265,6 +297,8 @@ class ChatBindingRow(SQLModel, table=True):
     chat_id: str
     thread_id: str = ""
     session_id: str = Field(foreign_key="session.id", index=True, ondelete="CASCADE")
+    reach: str | None = _text()
+    """What the platform needs to write there unasked: the newest message's `reply_to`."""
     created_at: datetime = _utc()
     updated_at: datetime = _utc()
 
@@ -279,8 +313,10 @@ class ApprovalRow(SQLModel, table=True):
     run_id: str = Field(foreign_key="run.id", index=True, ondelete="CASCADE")
     tool_call_id: str
     reason: str
+    """`tool_call`: may this be done; `input_required`: the model asks for something."""
     request_json: str = Field(sa_type=sa.Text)
     status: str = "OPEN"
+    """`OPEN`, `APPROVED`, `DENIED`, `ANSWERED`, `CANCELLED`, `EXPIRED`."""
     answer_json: str | None = _text()
     answered_by: str | None = None
     created_at: datetime = _utc()
@@ -292,12 +328,16 @@ class SubagentExecutionRow(SQLModel, table=True):
     """A child session at work for a run."""
 
     __tablename__ = "subagent_execution"
+    __table_args__ = (sa.UniqueConstraint("run_id", "tool_call_id"),)
 
     id: str = Field(primary_key=True)
     run_id: str = Field(foreign_key="run.id", index=True, ondelete="CASCADE")
+    """The run that asked for it."""
     tool_call_id: str
     child_session_id: str = Field(foreign_key="session.id", index=True, ondelete="CASCADE")
     status: str
+    """`RUNNING`, `COMPLETED`, `FAILED`, `CANCELLED`."""
+    background: bool = False
     result_text: str | None = _text()
     created_at: datetime = _utc()
     ended_at: datetime | None = _utc(nullable=True)
@@ -315,11 +355,19 @@ class ScheduledTaskRow(SQLModel, table=True):
     schedule_json: str = Field(sa_type=sa.Text)
     timezone: str
     missed_policy: str = "skip"
+    """`skip`, `run_once`, `run_if_within`."""
+    missed_within_seconds: int | None = None
+    """With `run_if_within`: how late it may still run."""
     delivery_json: str = Field(default="{}", sa_type=sa.Text)
+    is_quiet: bool = False
+    """Having nothing to say is a good end, and is not delivered."""
+    origin_key: str | None = Field(default=None, unique=True)
+    """Of the call that made it, so that the same call makes it once."""
     failure_limit: int = 3
     failures_in_row: int = 0
     status: str = "ACTIVE"
-    paused_reason: str | None = None
+    """`ACTIVE`, `PAUSED`, `DONE`, `INVALID`."""
+    paused_reason: str | None = _text()
     next_at: datetime | None = _utc(nullable=True, index=True)
     created_at: datetime = _utc()
     updated_at: datetime = _utc()
@@ -332,8 +380,17 @@ class ScheduledTaskRunRow(SQLModel, table=True):
 
     task_id: str = Field(primary_key=True, foreign_key="scheduled_task.id", ondelete="CASCADE")
     due_at: datetime = Field(primary_key=True, sa_type=UtcTime)
+    trigger: str = "due"
+    """`due`, `manual`."""
     session_id: str | None = None
-    run_id: str | None = None
+    run_id: str | None = Field(default=None, index=True)
     status: str
+    """`RUNNING`, `WAITING`, `COMPLETED`, `FAILED`, `CANCELLED`, `SKIPPED`."""
+    reason: str | None = _text()
+    """Why it failed or was skipped."""
+    delivery_run_id: str | None = Field(default=None, index=True)
+    """The run that tells it in the session where it is delivered."""
     delivery_status: str | None = None
+    """`PENDING`, `DELIVERED`, `UNDELIVERABLE`; None where nothing is to be delivered."""
     created_at: datetime = _utc()
+    ended_at: datetime | None = _utc(nullable=True)

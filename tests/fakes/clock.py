@@ -59,6 +59,11 @@ class Clock:
         await self._settle()
 
     @property
+    def asleep(self) -> int:
+        """How many sleep now."""
+        return sum(not future.done() for _, _, future in self._sleepers)
+
+    @property
     def channels(self) -> ChannelClock:
         """This clock as the channels take it."""
         return ChannelClock(self.monotonic, self.wall, self.sleep)

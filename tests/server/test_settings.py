@@ -172,7 +172,7 @@ def test_sections_of_the_file_are_read(tmp_path: Path) -> None:
     )
     assert (settings.compaction.trigger_ratio, settings.compaction.keep_rounds) == (0.5, 6)
     assert not settings.shell.enabled
-    assert settings.mcp["notes"] == {"command": "notes"}
+    assert settings.mcp["notes"].command == "notes"
     assert settings.policy == {"name": "default"}
 
 

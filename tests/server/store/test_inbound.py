@@ -4,13 +4,7 @@ import pytest
 
 from server.errors import Duplicate
 from server.store.engine import Store
-from server.store.inbound import (
-    InboundEvent,
-    find_inbound,
-    insert_inbound,
-    prune_inbound,
-    update_inbound_state,
-)
+from server.store.inbound import InboundEvent, find_inbound, insert_inbound, prune_inbound
 from tests.server.store.rows import NOON, later, make_session
 
 
@@ -43,17 +37,6 @@ async def test_key_given_twice_in_one_message_counts_once_and_none_is_fine(store
         await insert_inbound(db, [], "s1", "r1", "started", None, NOON)
     async with store.read() as db:
         assert await find_inbound(db, ["a"]) is not None
-
-
-async def test_answer_to_a_repeat_can_change(store: Store) -> None:
-    await make_session(store)
-    async with store.write() as db:
-        await insert_inbound(db, ["a"], "s1", "r1", "queued", 1, NOON)
-        await update_inbound_state(db, "r1", "started", None)
-    async with store.read() as db:
-        found = await find_inbound(db, ["a"])
-    assert found is not None
-    assert (found.state, found.position) == ("started", None)
 
 
 async def test_old_keys_are_forgotten(store: Store) -> None:

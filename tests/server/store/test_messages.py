@@ -22,7 +22,6 @@ from server.message import (
 from server.store.engine import Store
 from server.store.messages import (
     append_messages,
-    has_results,
     load_message,
     load_page,
     load_prompt_messages,
@@ -189,6 +188,43 @@ async def test_prompt_begins_with_the_latest_summary_and_what_it_kept(store: Sto
         assert len(await load_page(db, "s1", before_seq=None, limit=99)) == 8
 
 
+async def test_prompt_up_to_a_message_is_what_it_was_then(store: Store) -> None:
+    await make_session(store)
+    summary = replace(a_message("summary"), synthetic=True, summary_of=Summary(2))
+    # 1 2 summary=3 4: it keeps 2
+    messages = [a_message("1"), a_message("2"), summary, a_message("4")]
+    async with store.write() as db:
+        stored = await append_messages(db, "s1", messages)
+    async with store.read() as db:
+        windows = [await load_prompt_messages(db, "s1", up_to_seq=seq) for seq in range(5)]
+    assert windows == [
+        [],
+        stored[:1],
+        stored[:2],
+        [stored[2], stored[1]],
+        [stored[2], stored[1], stored[3]],
+    ]
+
+
+async def test_what_is_inherited_is_in_the_prompt_alone(store: Store) -> None:
+    async with store.write() as db:
+        await insert_session(db, replace(a_session(), inherited_seq=2))
+        stored = await append_messages(db, "s1", [a_message(str(n)) for n in range(1, 5)])
+        await supersede_from(db, "s1", 4, "r1")
+    async with store.read() as db:
+        assert await load_prompt_messages(db, "s1") == stored[:3]
+        assert await load_page(db, "s1", before_seq=None, limit=9) == stored[2:3]
+        assert await load_page(db, "s1", before_seq=3, limit=9) == []
+        assert (
+            await load_page(db, "s1", before_seq=None, limit=9, include_superseded=True)
+            == stored[2:]
+        )
+        assert await load_message(db, stored[2].id, include_superseded=False) == ("s1", stored[2])
+        for unseen in (stored[1], stored[3]):
+            with pytest.raises(NotFound):
+                await load_message(db, unseen.id, include_superseded=False)
+
+
 async def test_summary_that_kept_nothing_stands_alone(store: Store) -> None:
     await make_session(store)
     summary = replace(a_message("all of it"), synthetic=True, summary_of=Summary(3))
@@ -233,18 +269,6 @@ async def test_pages_are_ascending_from_the_newest_back(store: Store) -> None:
         assert [m.text for m in newest] == ["4", "5", "6"]
         older = await load_page(db, "s1", before_seq=newest[0].seq, limit=9)
         assert [m.text for m in older] == ["1", "2", "3"]
-
-
-async def test_results_are_found_by_call_in_their_session_only(store: Store) -> None:
-    await make_session(store)
-    await make_session(store, "s2")
-    result = replace(a_message("ok"), role="tool", tool_call_id="c1")
-    async with store.write() as db:
-        await append_messages(db, "s1", [result])
-        await append_messages(db, "s2", [replace(a_message(), role="tool", tool_call_id="c2")])
-    async with store.read() as db:
-        assert await has_results(db, "s1", ["c1", "c2", "c3"]) == {"c1"}
-        assert await has_results(db, "s1", []) == set()
 
 
 async def test_unknown_message_is_not_found(store: Store) -> None:

@@ -12,12 +12,16 @@ from server.store.engine import Store
 from server.store.messages import append_messages, supersede_from
 from server.store.runs import insert_run, load_run
 from server.store.sessions import (
+    SHOWN_CHILDREN,
     ExecutionError,
+    children_of,
     delete_session,
+    family_of,
     find_by_external_id,
     insert_session,
     list_sessions,
     load_session,
+    parents_of,
     set_model,
     set_queue_paused,
     set_status,
@@ -96,6 +100,36 @@ async def test_search_looks_into_titles_and_visible_words(store: Store) -> None:
         assert await list_sessions(db, "ann", before=None, limit=9, search="100%_") == []
 
 
+async def test_children_are_shown_newest_first_and_only_so_many(store: Store) -> None:
+    async with store.write() as db:
+        await insert_session(db, a_session("s1"))
+        for number in range(SHOWN_CHILDREN + 2):
+            child = a_session(f"c{number:02}", parent="s1")
+            kind = "subagent" if number % 2 else "sideline"
+            await insert_session(db, replace(child, kind=kind, created_at=later(number)))
+        planned = replace(a_session("p", parent="s1"), kind="scheduled", created_at=later(99))
+        await insert_session(db, planned)
+    async with store.read() as db:
+        children = [session.id for session in await children_of(db, "s1")]
+        assert children == [f"c{number:02}" for number in range(SHOWN_CHILDREN + 1, 1, -1)]
+        assert await children_of(db, "nobody") == []
+
+
+async def test_a_family_is_all_below_a_session_and_parents_are_one_step_above(
+    store: Store,
+) -> None:
+    async with store.write() as db:
+        for session_id, parent in (("a", None), ("b", "a"), ("c", "b"), ("d", "b"), ("e", None)):
+            await insert_session(db, a_session(session_id, parent=parent))
+    async with store.read() as db:
+        assert await family_of(db, "a") == {"a", "b", "c", "d"}
+        assert await family_of(db, "b") == {"b", "c", "d"}
+        assert await family_of(db, "e") == {"e"}
+        assert await family_of(db, "nobody") == set()
+        assert await parents_of(db, ["a", "c", "d", "nobody"]) == {"b"}
+        assert await parents_of(db, []) == set()
+
+
 async def test_failure_stands_in_the_session_until_the_next_status(store: Store) -> None:
     await make_session(store)
     async with store.write() as db:
@@ -162,7 +196,7 @@ async def test_deleting_takes_children_and_all_rows_along(store: Store) -> None:
         await append_messages(db, "side", [a_message()])
         await delete_session(db, "s1")
     async with store.read() as db:
-        assert await list_sessions(db, None, before=None, limit=9) == []
+        assert await family_of(db, "side") == set()
         assert await db.scalar(sa.text("SELECT count(*) FROM message")) == 0
         with pytest.raises(NotFound):
             await load_run(db, "r1")
