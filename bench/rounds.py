@@ -104,7 +104,7 @@ async def _to_the_end(client: Client, text: str) -> None:
 
 async def _tool_seconds(folder: Path) -> float:
     """CPU time of the tool alone."""
-    context = ToolContext("s", "r", "c", _empty(folder), "en", lambda _: None)
+    context = ToolContext("s", "r", "c", _empty(folder), "en", lambda _: None, lambda _: None)
     tool = ListDir()
     spent = []
     for _ in range(TOOL_CALLS):

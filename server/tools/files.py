@@ -2,20 +2,22 @@
 
 import asyncio
 import errno
+import hashlib
 import heapq
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from threading import Event
+from typing import Annotated, Final
 
 from msgspec import Meta
 
 from server.errors import ToolError
 from server.tools.arguments import Arguments, decode, schema_of
-from server.tools.base import Kind, ToolContext, ToolResult, ToolSpec, json_result
+from server.tools.base import Found, Kind, ToolContext, ToolResult, ToolSpec, json_result
 from server.tools.lines import LINE_CAP_BYTES, Lines
 from server.tools.workspace import open_file, os_errors, relative, require_file, resolve
 
@@ -23,13 +25,21 @@ READ_CAP_BYTES = 64_000
 """About 16 000 tokens: a source file of 1 500 lines, a sixth of a small model's context."""
 
 EDIT_CAP_BYTES = 10_000_000
-"""An edit holds the file twice in memory; nobody edits larger ones by replacing text."""
+"""An edit holds the file twice in memory; nobody edits larger ones by replacing text. Larger files
+are not read either to find out whether a call was done."""
 
 LIST_CAP = 500
 """Entries; more would bury the few the model looks for."""
 
 FILE_SECONDS = 30.0
 """A local disk answers in milliseconds; this ends the wait for one that hangs."""
+
+CANCEL_SECONDS = 0.5
+"""How long a write that is given up is waited for: a person's stop is heard within a second."""
+
+_ABSENT: Final = "absent"
+_OTHER: Final = "other"
+"""Too large to compare, or no file that can be read."""
 
 PathText = Annotated[str, Meta(description="Relative to the workspace's root.", max_length=4096)]
 
@@ -110,7 +120,20 @@ class WriteFile:
 
     async def run(self, arguments: Mapping[str, object], context: ToolContext) -> ToolResult:
         wanted = decode(arguments, WriteFileArguments)
-        return await asyncio.to_thread(_write, context.workspace, wanted)
+        return await _change(lambda given_up: _write(context.workspace, wanted, given_up))
+
+    async def mark(self, arguments: Mapping[str, object], context: ToolContext) -> str:
+        wanted = decode(arguments, WriteFileArguments)
+        return await asyncio.to_thread(_mark_write, context.workspace, wanted)
+
+    async def lookup(
+        self, arguments: Mapping[str, object], mark: str, context: ToolContext
+    ) -> Found:
+        wanted = decode(arguments, WriteFileArguments)
+        before, after = mark.split()
+        place = resolve(context.workspace, wanted.path)
+        done = _written(context.workspace, place, len(_encode(wanted.content)))
+        return await asyncio.to_thread(_compare, place, before, after, done)
 
 
 class EditFile:
@@ -134,7 +157,20 @@ class EditFile:
 
     async def run(self, arguments: Mapping[str, object], context: ToolContext) -> ToolResult:
         wanted = decode(arguments, EditFileArguments)
-        return await asyncio.to_thread(_edit, context.workspace, wanted)
+        return await _change(lambda given_up: _edit(context.workspace, wanted, given_up))
+
+    async def mark(self, arguments: Mapping[str, object], context: ToolContext) -> str:
+        wanted = decode(arguments, EditFileArguments)
+        return await asyncio.to_thread(_mark_edit, context.workspace, wanted)
+
+    async def lookup(
+        self, arguments: Mapping[str, object], mark: str, context: ToolContext
+    ) -> Found:
+        wanted = decode(arguments, EditFileArguments)
+        before, after, count = mark.split()
+        place = resolve(context.workspace, wanted.path)
+        done = _edited(context.workspace, place, int(count))
+        return await asyncio.to_thread(_compare, place, before, after, done)
 
 
 class ListDir:
@@ -181,26 +217,85 @@ def _read(workspace: Path, wanted: ReadFileArguments) -> ToolResult:
     return ToolResult(text + parted + "\n".join(notes), truncated=more)
 
 
-def _write(workspace: Path, wanted: WriteFileArguments) -> ToolResult:
+async def _change(work: Callable[[Event], ToolResult]) -> ToolResult:
+    """Run *work* in a thread; when it is cancelled it is told to change nothing any more.
+
+    A thread cannot be ended: one that a disk holds up would write long after its call was answered.
+    """
+    given_up = Event()
+    task = asyncio.create_task(asyncio.to_thread(work, given_up), name="change file")
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        given_up.set()
+        await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+        raise
+
+
+def _write(workspace: Path, wanted: WriteFileArguments, given_up: Event) -> ToolResult:
     place = resolve(workspace, wanted.path)
     content = _encode(wanted.content)
     with os_errors(wanted.path):
         place.parent.mkdir(parents=True, exist_ok=True)
-        _replace(place, content, wanted.path)
-    return json_result({"success": True, "path": relative(workspace, place), "bytes": len(content)})
+        _replace(place, content, wanted.path, given_up)
+    return _written(workspace, place, len(content))
 
 
-def _edit(workspace: Path, wanted: EditFileArguments) -> ToolResult:
+def _written(workspace: Path, place: Path, size_bytes: int) -> ToolResult:
+    return json_result({"success": True, "path": relative(workspace, place), "bytes": size_bytes})
+
+
+def _mark_write(workspace: Path, wanted: WriteFileArguments) -> str:
     place = resolve(workspace, wanted.path)
-    with open_file(place, wanted.path) as file, os_errors(wanted.path):
-        before = file.read(EDIT_CAP_BYTES + 1)
-    if len(before) > EDIT_CAP_BYTES:
-        limit = EDIT_CAP_BYTES // 1_000_000
-        raise ToolError("too_large", f"{wanted.path}: is larger than {limit} MB; use shell")
-    after, count = _replaced(before, wanted)
+    return f"{_fingerprint(place)} {_sha256(_encode(wanted.content))}"
+
+
+def _edit(workspace: Path, wanted: EditFileArguments, given_up: Event) -> ToolResult:
+    place = resolve(workspace, wanted.path)
+    after, count = _replaced(_content(place, wanted.path), wanted)
     with os_errors(wanted.path):
-        _replace(place, after, wanted.path)
+        _replace(place, after, wanted.path, given_up)
+    return _edited(workspace, place, count)
+
+
+def _edited(workspace: Path, place: Path, count: int) -> ToolResult:
     return json_result({"success": True, "path": relative(workspace, place), "replacements": count})
+
+
+def _mark_edit(workspace: Path, wanted: EditFileArguments) -> str:
+    before = _content(resolve(workspace, wanted.path), wanted.path)
+    after, count = _replaced(before, wanted)
+    return f"{_sha256(before)} {_sha256(after)} {count}"
+
+
+def _content(place: Path, shown: str) -> bytes:
+    """What an edit begins with."""
+    with open_file(place, shown) as file, os_errors(shown):
+        content = file.read(EDIT_CAP_BYTES + 1)
+    if len(content) > EDIT_CAP_BYTES:
+        limit = EDIT_CAP_BYTES // 1_000_000
+        raise ToolError("too_large", f"{shown}: is larger than {limit} MB; use shell")
+    return content
+
+
+def _compare(place: Path, before: str, after: str, done: ToolResult) -> Found:
+    """Whether the file is as the call would have left it, or as it found it."""
+    now = _fingerprint(place)
+    if now == after:
+        return done
+    return "not_done" if now == before != _OTHER else "unknown"
+
+
+def _fingerprint(place: Path) -> str:
+    """The hash of what stands at *place*, or a word that is none."""
+    try:
+        return _sha256(_content(place, place.name))
+    except ToolError as error:
+        return _ABSENT if error.code == "not_found" else _OTHER
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _replaced(before: bytes, wanted: EditFileArguments) -> tuple[bytes, int]:
@@ -240,7 +335,7 @@ def _with_windows_line_ends(text: bytes) -> bytes:
     return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 
 
-def _replace(place: Path, content: bytes, shown: str) -> None:
+def _replace(place: Path, content: bytes, shown: str, given_up: Event) -> None:
     """Put *content* at *place* in one step: whoever reads sees the old or the new file whole."""
     old = _stat(place)
     if old is not None:
@@ -253,6 +348,8 @@ def _replace(place: Path, content: bytes, shown: str) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             _keep_owner_and_mode(file.fileno(), old)
+        if given_up.is_set():
+            raise ToolError("cancelled", f"{shown}: was not written")
         os.replace(draft, place)
     except BaseException:
         with suppress(FileNotFoundError):

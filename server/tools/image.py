@@ -94,6 +94,15 @@ class ViewImage:
         return await asyncio.to_thread(_look, context.workspace, path)
 
 
+def picture_of(content: bytes, name: str) -> ToolPicture:
+    """The picture in *content*, decoded and made small enough for a model; takes a thread's time.
+
+    Raises:
+        ToolError: It is none, or too large.
+    """
+    return _view(content, name).picture
+
+
 def _look(workspace: Path, path: str) -> ToolResult:
     place = resolve(workspace, path)
     with open_file(place, path) as file, os_errors(path):

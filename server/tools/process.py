@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from server.errors import ToolError
 from server.message import clean_text
 from server.tools.cut import Excerpt
+from server.tools.trace import Trace, read_end, script, write_end
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Launch:
     command: str
     workdir: Path
     environment: Mapping[str, str]
-    output_file: Path
+    trace: Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Our ends of the pipes, and the file the output is kept in."""
+    """Our ends of the pipes, and the command's files."""
 
     stdin: int
     output: int
-    workdir: int
     file: int
+    end: int
+    """The file in which the command tells of its end."""
     closing: ExitStack
 
 
@@ -109,6 +111,7 @@ class Process:
         self._excerpt = Excerpt(OUTPUT_CAP_BYTES)
         self._exit_code: int | None = None
         self._saved_bytes = 0
+        self._is_killed = False
         self._news = asyncio.Event()
         self._life = asyncio.create_task(self._live(), name=f"shell process {self._popen.pid}")
 
@@ -156,6 +159,7 @@ class Process:
         await to_end(self._kill(grace_seconds))
 
     async def _kill(self, grace_seconds: float) -> None:
+        self._is_killed = True
         self._signal(signal.SIGTERM)
         await asyncio.wait({self._life}, timeout=grace_seconds)
         self._signal(signal.SIGKILL)
@@ -230,7 +234,10 @@ class Process:
             return
         code = _exit_code(self._popen)
         self._exit_code = -signal.SIGKILL if code is None else code
-        self._ended(_last_workdir(self._ends.workdir))
+        told = read_end(self._ends.end)
+        if told.exit_code is None and not self._is_killed:  # what we ended has no end of its own
+            write_end(self._ends.end, self._exit_code, told.workdir)
+        self._ended(told.workdir)
         self.finished.set()
         self._news.set()
 
@@ -249,28 +256,20 @@ def _spawn(launch: Launch) -> tuple["subprocess.Popen[bytes]", _Ends]:
     with ExitStack() as ours, ExitStack() as theirs:
         stdin, their_stdin = _pipe(ours, theirs, child_reads=True)
         output, their_output = _pipe(ours, theirs, child_reads=False)
-        workdir, their_workdir = _pipe(ours, theirs, child_reads=False)
-        file = os.open(launch.output_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
+        file, end = launch.trace.open()
         ours.callback(os.close, file)
+        ours.callback(os.close, end)
         popen = subprocess.Popen(
-            [launch.shell, "-c", _script(launch.command, their_workdir)],
+            [launch.shell, "-c", script(end), launch.shell, launch.command],
             stdin=their_stdin,
             stdout=their_output,
             stderr=their_output,
-            pass_fds=(their_workdir,),
+            pass_fds=(end,),
             cwd=launch.workdir,
             env=launch.environment,
             start_new_session=True,
         )
-        return popen, _Ends(stdin, output, workdir, file, ours.pop_all())
-
-
-def _script(command: str, workdir_fd: int) -> str:
-    """*command*, and on the way out a word on where it ended, whatever it does in between.
-
-    On one line with the command, so that the shell's error messages count lines as the model does.
-    """
-    return f"trap 'pwd -P >/dev/fd/{workdir_fd} 2>/dev/null' EXIT; {command}"
+        return popen, _Ends(stdin, output, file, end, ours.pop_all())
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack, *, child_reads: bool) -> tuple[int, int]:
@@ -315,15 +314,6 @@ def _exit_code(popen: "subprocess.Popen[bytes]") -> int | None:
     if end is None:
         return None
     return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-
-
-def _last_workdir(handle: int) -> Path | None:
-    """What the command wrote on its way out; None when it was killed or replaced itself."""
-    try:
-        text = os.fsdecode(os.read(handle, _CHUNK_BYTES)).removesuffix("\n")
-    except BlockingIOError:
-        return None
-    return Path(text) if os.path.isabs(text) else None
 
 
 def _write_all(handle: int, chunk: bytes) -> None:

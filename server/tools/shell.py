@@ -1,8 +1,8 @@
 """The `shell` tool: commands that may outlast the call that started them."""
 
 import asyncio
+import hashlib
 import re
-import secrets
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +15,19 @@ from typing import Annotated, Literal, Self
 from msgspec import UNSET, Meta, UnsetType
 
 from server.errors import ToolError
+from server.message import clean_text
 from server.tools.arguments import Arguments, decode, schema_of
-from server.tools.base import Kind, ToolContext, ToolResult, ToolSpec, json_result
-from server.tools.process import Launch, Process
+from server.tools.base import (
+    Found,
+    Kind,
+    ToolContext,
+    ToolResult,
+    ToolSpec,
+    Unknown,
+    json_result,
+)
+from server.tools.process import OUTPUT_CAP_BYTES, Launch, Process, State
+from server.tools.trace import End, Trace
 from server.tools.workspace import os_errors, resolve
 
 WAIT_SECONDS = 60.0
@@ -43,6 +53,10 @@ CANCEL_GRACE_SECONDS = 0.4
 
 FOLDER = ".headway/shell"
 """In the workspace, hidden from searches; holds outputs and the working directory."""
+
+_LOST = "the result was lost with a restart of the server, and the end of the output may be too"
+
+_ID = re.compile(r"sh-[0-9a-f]{12}")
 
 _SECRET = re.compile(r"^HEADWAY_|KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 """Names of variables that a command never sees: the model reads what it prints."""
@@ -90,8 +104,7 @@ class Shell:
     id: str
     run_id: str
     process: Process
-    output_file: str
-    """Relative to the workspace."""
+    trace: Trace
 
 
 @dataclass(slots=True)
@@ -126,6 +139,12 @@ class Shells:
         await _kill_all(self._where(lambda shell: True), KILL_GRACE_SECONDS)
         self._sessions.clear()
 
+    async def announce(self, context: ToolContext) -> str:
+        """Leave a trace of a command that is about to start; its id."""
+        trace = trace_of(context)
+        await asyncio.to_thread(_announce, trace, context)
+        return trace.name
+
     async def start(self, command: str, *, run_async: bool, context: ToolContext) -> Shell:
         """Start *command* where the session's last one ended.
 
@@ -133,9 +152,8 @@ class Shells:
             ToolError: Too many are running, or it cannot be started.
         """
         session = await self._open_session(context)
-        await _make_room(session, context.workspace)
-        shell_id = f"sh-{secrets.token_hex(4)}"
-        output_file = f"{FOLDER}/{shell_id}.out"
+        await _make_room(session)
+        trace = trace_of(context)
         if not await asyncio.to_thread(session.workdir.is_dir):
             session.workdir = context.workspace
         launch = Launch(
@@ -143,25 +161,31 @@ class Shells:
             command=command,
             workdir=session.workdir,
             environment=self._environment,
-            output_file=context.workspace / output_file,
+            trace=trace,
         )
         if self._closed:  # asked after the waiting above, so that none is started too late
             raise ToolError("shutting_down", "the server is stopping")
         process = Process(launch, _adopt(session, run_async=run_async))
-        shell = Shell(shell_id, context.run_id, process, output_file)
-        session.shells[shell_id] = shell
+        shell = Shell(trace.name, context.run_id, process, trace)
+        session.shells[shell.id] = shell
         self._sessions[context.session_id] = session  # it may have been killed in the meantime
         return shell
 
-    def find(self, shell_id: str, context: ToolContext) -> Shell:
+    async def go_on_from(self, workdir: Path, context: ToolContext) -> None:
+        """Let the session's next command start where one ended that an earlier process ran."""
+        session = await self._open_session(context)
+        session.workdir = workdir
+
+    async def find(self, shell_id: str, context: ToolContext) -> Shell:
         """Raises ToolError for an id that is not one of the session's."""
         session = self._sessions.get(context.session_id)
         shell = session.shells.get(shell_id) if session else None
         if shell is None:
+            left = await asyncio.to_thread(_what_is_left, shell_id, context)
             raise ToolError(
                 "unknown_session",
-                f"no command has the id {shell_id[:80]!r}; it was forgotten, ended with a restart "
-                f"of the server, or never was. Output that was kept is in {FOLDER}/<id>.out",
+                f"no command has the id {shell_id[:80]!r}; it was forgotten, was lost with a "
+                f"restart of the server, or never was{left}",
             )
         return shell
 
@@ -229,7 +253,7 @@ class ShellTool:
             return await self._run(wanted, context)
         if not wanted.session_id:
             raise ToolError("bad_arguments", f"{wanted.action} needs the session_id that run gave")
-        shell = self._shells.find(wanted.session_id, context)
+        shell = await self._shells.find(wanted.session_id, context)
         if wanted.action == "await_async":
             await shell.process.wait(wanted.wait_seconds, context.progress)
         elif wanted.action == "write_stdin":
@@ -237,6 +261,30 @@ class ShellTool:
         else:
             await shell.process.kill(KILL_GRACE_SECONDS)
         return await self._result(shell, context)
+
+    async def mark(self, arguments: Mapping[str, object], context: ToolContext) -> str:
+        wanted = decode(arguments, ShellArguments)
+        if wanted.action != "run":
+            return ""
+        _check_command(wanted.command)
+        return await self._shells.announce(context)
+
+    async def lookup(
+        self, arguments: Mapping[str, object], mark: str, context: ToolContext
+    ) -> Found:
+        wanted = decode(arguments, ShellArguments)
+        if wanted.action != "run":
+            return "unknown"
+        trace = trace_of(context)
+        match await asyncio.to_thread(trace.look):
+            case "ready":
+                return "not_done"
+            case "lost":
+                return "unknown"
+            case End(exit_code=None) as end:
+                return Unknown(await asyncio.to_thread(_what_is_known, trace, end))
+            case End() as end:
+                return await self._result_of(trace, end, wanted, context)
 
     async def _run(self, wanted: ShellArguments, context: ToolContext) -> ToolResult:
         _check_command(wanted.command)
@@ -253,17 +301,45 @@ class ShellTool:
 
     async def _result(self, shell: Shell, context: ToolContext) -> ToolResult:
         state = shell.process.state()
+        message = _message(shell.id, state.exit_code)
+        return await self._told(shell.trace, state, message, context)
+
+    async def _result_of(
+        self, trace: Trace, end: End, wanted: ShellArguments, context: ToolContext
+    ) -> ToolResult:
+        """The result of a command of which the trace tells that it ended."""
+        excerpt = await asyncio.to_thread(trace.excerpt, OUTPUT_CAP_BYTES)
+        state = State(clean_text(excerpt.text()), excerpt.truncated, end.exit_code)
+        if end.workdir is not None and not wanted.run_async:
+            await self._shells.go_on_from(end.workdir, context)
+        message = f"{_message(trace.name, end.exit_code)}; {_LOST}"
+        return await self._told(trace, state, message, context)
+
+    async def _told(
+        self, trace: Trace, state: State, message: str, context: ToolContext
+    ) -> ToolResult:
         fields = {
-            "session_id": shell.id,
+            "session_id": trace.name,
             "output": state.output,
             "exit_code": state.exit_code,
             "completed": state.exit_code is not None,
             "truncated": state.truncated,
             "current_workdir": str(await self._shells.workdir(context)),
-            "output_file": shell.output_file,
-            "message": _message(shell.id, state.exit_code),
+            "output_file": f"{FOLDER}/{trace.output.name}",
+            "message": message,
         }
         return replace(json_result(fields), exit_code=state.exit_code)
+
+
+def trace_of(context: ToolContext) -> Trace:
+    """The trace of the command that a call runs; the same for the same call, in any process.
+
+    Raises:
+        ToolError: The folder was made a link that leads out of the workspace.
+    """
+    call = f"{context.session_id} {context.call_id}"
+    name = f"sh-{hashlib.sha256(call.encode()).hexdigest()[:12]}"
+    return Trace(resolve(context.workspace, FOLDER), name)
 
 
 def child_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -286,7 +362,7 @@ def _adopt(session: _Session, *, run_async: bool) -> Callable[[Path | None], Non
     return ended
 
 
-async def _make_room(session: _Session, workspace: Path) -> None:
+async def _make_room(session: _Session) -> None:
     """Forget the oldest ended commands.
 
     Raises:
@@ -300,7 +376,7 @@ async def _make_room(session: _Session, workspace: Path) -> None:
     for shell in ended[: max(0, len(ended) - FINISHED_CAP + 1)]:
         del session.shells[shell.id]
         await shell.process.kill(CANCEL_GRACE_SECONDS)
-        await asyncio.to_thread((workspace / shell.output_file).unlink, missing_ok=True)
+        await asyncio.to_thread(shell.trace.remove)
 
 
 async def _kill_all(shells: Iterable[Shell], grace_seconds: float) -> None:
@@ -331,6 +407,30 @@ def _message(shell_id: str, exit_code: int | None) -> str:
     return f"ended by signal {-exit_code}"
 
 
+def _what_is_left(shell_id: str, context: ToolContext) -> str:
+    """What can be told of a command that no process of ours runs any more."""
+    if _ID.fullmatch(shell_id) is None:
+        return ""
+    trace = Trace(resolve(context.workspace, FOLDER), shell_id)
+    end = trace.look()
+    return f". Of one with this id: {_what_is_known(trace, end)}" if isinstance(end, End) else ""
+
+
+def _what_is_known(trace: Trace, end: End) -> str:
+    kept = f"its output, as far as it was kept, is in {FOLDER}/{trace.output.name}"
+    if end.exit_code is not None:
+        return f"it {_message(trace.name, end.exit_code)}; {kept}"
+    if end.workdir is not None:
+        return f"its shell has ended, and nobody saw how; {kept}"
+    match trace.is_running(end):
+        case True:
+            return f"it still runs as process group {end.group}, unheard; {kept}"
+        case False:
+            return f"it is not found running any more; {kept}"
+        case None:
+            return f"whether it still runs cannot be told; {kept}"
+
+
 def _open_folder(context: ToolContext) -> Path:
     """Make the folder for outputs, kept out of git; the working directory as it was left."""
     folder = resolve(context.workspace, FOLDER)
@@ -341,6 +441,12 @@ def _open_folder(context: ToolContext) -> Path:
             workdir = Path((folder / _workdir_name(context)).read_text())
             return workdir if workdir.is_absolute() else context.workspace
     return context.workspace
+
+
+def _announce(trace: Trace, context: ToolContext) -> None:
+    _open_folder(context)
+    with os_errors(FOLDER):
+        trace.announce()
 
 
 def _save_workdir(context: ToolContext, workdir: Path) -> None:

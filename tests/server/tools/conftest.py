@@ -7,6 +7,8 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ def context(workspace: Path) -> ToolContext:
         workspace=workspace,
         locale="en",
         progress=lambda line: None,
+        emit=lambda event: None,
     )
 
 
@@ -54,12 +57,20 @@ def registry(shells: Shells) -> Registry:
     return Registry([*files, grep_search, ShellTool(shells)])
 
 
+_CALLS = count(1)
+
+
+def next_call(context: ToolContext) -> ToolContext:
+    """The context of another call of the same run."""
+    return replace(context, call_id=f"call-{next(_CALLS)}")
+
+
 @pytest.fixture
 def call(registry: Registry, context: ToolContext) -> Call:
     """Dispatches a call: `await call("read_file", path="a.txt")`."""
 
     async def dispatch(name: str, **arguments: object) -> ToolResult:
-        return await registry.dispatch(name, json.dumps(arguments), context)
+        return await registry.dispatch(name, json.dumps(arguments), next_call(context))
 
     return dispatch
 

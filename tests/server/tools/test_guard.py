@@ -8,6 +8,7 @@ from PIL import Image
 
 from guard import Abort, NoProgressCall, NoProgressGuard, is_no_progress_exempt, result_digest
 from server.tools.base import Registry, ToolContext
+from tests.server.tools.conftest import next_call
 
 
 async def streak_after(
@@ -16,7 +17,7 @@ async def streak_after(
     guard = NoProgressGuard()
     text = json.dumps(arguments)
     for n in range(rounds):
-        result = await registry.dispatch(name, text, context)
+        result = await registry.dispatch(name, text, next_call(context))
         guard.observe_call(NoProgressCall(name, text, result.content))
         guard.end_round(f"call-{n}")
     return guard
@@ -67,7 +68,7 @@ async def test_waiting_for_a_command_does_not_count(
     guard = await streak_after(20, "shell", arguments, registry, context)
     assert guard.streak == 0
     run = '{"action": "run", "command": "sleep 600", "timeout_seconds": 0}'
-    unfinished = await registry.dispatch("shell", run, context)
+    unfinished = await registry.dispatch("shell", run, next_call(context))
     assert is_no_progress_exempt(NoProgressCall("shell", run, unfinished.content))
 
 

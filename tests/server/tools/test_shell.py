@@ -16,7 +16,14 @@ import pytest
 from server.tools.base import Registry, ToolContext
 from server.tools.process import OUTPUT_CAP_BYTES
 from server.tools.shell import FINISHED_CAP, LIVE_CAP, Shells, ShellTool, child_environment
-from tests.server.tools.conftest import Call, Fields, decoded, error_of, until
+from tests.server.tools.conftest import (
+    Call,
+    Fields,
+    decoded,
+    error_of,
+    next_call,
+    until,
+)
 
 
 def is_alive(pid: int) -> bool:
@@ -136,7 +143,7 @@ async def test_workdir_survives_a_restart_and_its_own_removal(
 ) -> None:
     async def run(registry: Registry, command: str) -> dict[str, Any]:
         arguments = json.dumps({"action": "run", "command": command})
-        return decoded(await registry.dispatch("shell", arguments, context))
+        return decoded(await registry.dispatch("shell", arguments, next_call(context)))
 
     async with Shells(os.environ) as shells:
         await run(Registry([ShellTool(shells)]), "mkdir a; cd a")
@@ -295,7 +302,8 @@ async def test_cancelling_an_await_leaves_the_command_running_until_its_run_is_k
     workspace: Path, registry: Registry, context: ToolContext, shells: Shells
 ) -> None:
     async def dispatch(**arguments: object) -> dict[str, Any]:
-        return decoded(await registry.dispatch("shell", json.dumps(arguments), context))
+        call = next_call(context)
+        return decoded(await registry.dispatch("shell", json.dumps(arguments), call))
 
     command = "echo $$ > pid; sleep 600"
     told = await dispatch(action="run", command=command, run_async=True)
