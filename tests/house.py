@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from channels.clock import SYSTEM, Clock
 from channels.port import Inbound, Submitted
 from server.app import open_state
 from server.message import Message
@@ -160,10 +161,10 @@ class House:
 
 @asynccontextmanager
 async def open_house(
-    settings: Settings, environment: Mapping[str, str] = ENVIRONMENT
+    settings: Settings, environment: Mapping[str, str] = ENVIRONMENT, clock: Clock = SYSTEM
 ) -> AsyncIterator[House]:
     """The application on these settings; leaving ends it as a clean stop does."""
-    async with open_state(settings, environment, asyncio.Event()) as state:
+    async with open_state(settings, environment, asyncio.Event(), clock) as state:
         yield House(state)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from guard import NoProgressGuard, NoProgressNotice
 from server.agent.prompt import Prompt
 from server.message import Message, Usage
+from server.store.approvals import Approval
 from server.store.runs import Run
 from server.store.sessions import Session
 
@@ -34,6 +35,8 @@ class RunContext:
     notices: list[NoProgressNotice]
     guard: NoProgressGuard
     workspace: Path
+    tools_json: bytes
+    """The definitions that each request of the session carries."""
     last_tool_names: tuple[str, ...] = ()
     """Tools of the last closed round, for the verdict that a restart takes again."""
     pictures: dict[str, str] = field(default_factory=dict)
@@ -50,6 +53,8 @@ class RunContext:
     uncounted_bytes: int = 0
     """About what the window has gained since then."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    answers: dict[str, Approval] = field(default_factory=dict)
+    """What people said of the calls of the open round, by call id."""
     compaction_asked: bool = False
     """A person asked to make the history shorter; done after the round."""
     compaction_failed: bool = False

@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from guard import NoProgressGuard, NoProgressTail, Rules, scan_no_progress_notices
@@ -21,17 +23,28 @@ from server.store.files import files_by_id
 from server.store.messages import last_seq, load_prompt_messages
 from server.store.runs import Run
 from server.store.sessions import Session
+from server.store.toolsets import bind_toolset, load_toolset, toolset_digest
 from server.store.usage import run_usage
+from server.tools.base import Registry
+
+log = logging.getLogger(__name__)
 
 VISIBLE_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Media types that chat models take as pictures."""
 
 
+_TOOLLESS: Final = frozenset({"compact", "deliver"})
+"""Triggers of runs that show no tools to the model, and so fix none."""
+
+
 class History:
     """Builds run contexts from the store."""
 
-    def __init__(self, store: Store, blobs: Blobs, rules: Rules, workspace: Path) -> None:
+    def __init__(
+        self, store: Store, blobs: Blobs, rules: Rules, workspace: Path, registry: Registry
+    ) -> None:
         self._store = store
+        self._registry = registry
         self._workspace = workspace
         self._blobs = blobs
         self._rules = rules
@@ -46,6 +59,7 @@ class History:
             messages = await load_prompt_messages(db, session.id)
             newest_seq = await last_seq(db, session.id)
             usage = await run_usage(db, run.id)
+            tools_json = await load_toolset(db, session.id)
         context = RunContext(
             session=session,
             run=run,
@@ -54,6 +68,7 @@ class History:
             notices=[],
             guard=NoProgressGuard(rules=self._rules, locale=session.locale),
             workspace=self._workspace,
+            tools_json=await self._fixed(run, tools_json),
             rounds=rounds_of(run, messages),
             usage=usage,
             cancelled=cancelled,
@@ -61,6 +76,27 @@ class History:
         await self._place_files(messages)
         await self._apply(context, messages, newest_seq)
         return context
+
+    async def _fixed(self, run: Run, tools_json: bytes | None) -> bytes:
+        """The session's tools as the model first saw them; with its first run, those of now.
+
+        What the process offers changes with its version and with MCP servers. A request must not:
+        a prompt that begins otherwise than the one before is paid for anew as a whole.
+        """
+        offered = self._registry.definitions_json()
+        if tools_json is None:
+            if run.trigger in _TOOLLESS:
+                return offered
+            async with self._store.write() as db:
+                tools_json = await bind_toolset(db, run.session_id, offered, datetime.now(UTC))
+        if tools_json != offered:
+            log.info(
+                "[prompt] tools changed in mid-session session=%s fixed=%s offered=%s",
+                run.session_id,
+                toolset_digest(tools_json)[:16],
+                toolset_digest(offered)[:16],
+            )
+        return tools_json
 
     async def reload(self, context: RunContext) -> None:
         """Take the history anew after it was compacted; notices and streak follow from it."""

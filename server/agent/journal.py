@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from guard import Verdict
-from server.agent.calls import Answer
+from server.agent.calls import Answer, Effect
 from server.agent.context import RunContext
 from server.llm.port import AttemptFailed, Purpose, Reply
 from server.message import Message, Usage, content_of
 from server.metrics import Metrics
+from server.store.actions import finish_actions
 from server.store.engine import Store
 from server.store.ids import new_id
 from server.store.messages import append_messages
@@ -68,6 +69,7 @@ class Journal:
         async with self._store.write() as db:
             await fence(db, context.run.id, context.run.attempt)
             stored = await self._append(db, context, [answer.message for answer in answers])
+            await _finish_actions(db, context, answers)
             if verdict is not None:
                 await insert_decision(db, _decision(context, verdict))
         context.extend(stored)
@@ -138,6 +140,18 @@ class Journal:
             )
         if verdict is not None and verdict.verdict is not Verdict.CONTINUE:
             self._metrics.guard_spoke(verdict.verdict.value, NO_PROGRESS_RULE)
+
+
+async def _finish_actions(
+    db: AsyncConnection, context: RunContext, answers: Sequence[Answer]
+) -> None:
+    """Store what is known of what the round changed, together with its results."""
+    effects: tuple[Effect, ...] = ("DONE", "UNKNOWN")
+    for effect in effects:
+        messages = (answer.message for answer in answers if answer.effect == effect)
+        call_ids = [message.tool_call_id for message in messages if message.tool_call_id]
+        if call_ids:
+            await finish_actions(db, context.session.id, call_ids, effect, datetime.now(UTC))
 
 
 def _decision(context: RunContext, verdict: RoundVerdict) -> Decision:

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from channels.events import RoundFinished, RoundStarted, UserJoined
+from channels.events import Interrupt, RoundFinished, RoundStarted, UserJoined
 from channels.port import RunSink
 from guard import (
     Abort,
@@ -23,10 +23,11 @@ from guard import (
 from guard import Evidence as GuardEvidence
 from server.agent.calls import Answer, CallRunner
 from server.agent.compaction import Compactor
+from server.agent.consent import Consent
 from server.agent.context import RunContext
 from server.agent.history import History
 from server.agent.journal import Journal, RoundVerdict, account_of
-from server.agent.speaker import Speaker, attached_files
+from server.agent.speaker import Speaker, attached_files, say
 from server.agent.stopping import Stopped, unless_stopped
 from server.errors import (
     ContextOverflow,
@@ -36,8 +37,8 @@ from server.errors import (
 )
 from server.llm.port import AttemptFailed, Model, ModelRequest, Reply
 from server.message import Message, ToolCall, clean_text
+from server.store.ids import new_id
 from server.store.usage import LlmCall
-from server.tools.base import Registry
 
 log = logging.getLogger(__name__)
 
@@ -53,20 +54,22 @@ class AgentLoop:
         *,
         model: Model,
         history: History,
-        registry: Registry,
         calls: CallRunner,
         journal: Journal,
         compactor: Compactor,
+        consent: Consent,
     ) -> None:
         self._model = model
         self._history = history
-        self._registry = registry
         self._calls = calls
         self._journal = journal
         self._compactor = compactor
+        self._consent = consent
 
-    async def execute(self, context: RunContext, sink: RunSink) -> None:
-        """Run to the end.
+    async def execute(self, context: RunContext, sink: RunSink) -> Sequence[Interrupt]:
+        """Run to the end, or to a question to a person; the questions, none at the end.
+
+        A round with a question stays open: none of its calls has run.
 
         Raises:
             Stopped: A person stopped the run; what was stored stays.
@@ -76,7 +79,9 @@ class AgentLoop:
 
         Cancelling leaves the store at the last finished step; the run can be resumed from there.
         """
-        await self._settle(context, sink)
+        questions = await self._settle(context, sink)
+        if questions:
+            return questions
         _check_stop(context)
         _recheck(context)
         while not _has_answered(context):
@@ -88,8 +93,26 @@ class AgentLoop:
             if not asked.tool_calls:
                 sink.emit(RoundFinished(context.rounds))
                 continue
+            questions = self._consent.questions(context, asked.tool_calls)
+            if questions:
+                sink.emit(RoundFinished(context.rounds))
+                return questions
             answers = await self._calls.run(context, asked.tool_calls, sink)
             await self._close(context, sink, asked.tool_calls, answers)
+        return ()
+
+    async def deliver(self, context: RunContext, sink: RunSink, text: str) -> None:
+        """Say *text* without asking the model; raises as `execute`."""
+        if _has_answered(context):
+            return
+        message = Message(
+            id=new_id(),
+            role="assistant",
+            content=text,
+            created_at=datetime.now(UTC),
+            run_id=context.run.id,
+        )
+        say(sink, await self._journal.open_round(context, message, ()))
 
     async def compact(self, context: RunContext, sink: RunSink) -> None:
         """Make the history shorter because a person asked for it; raises as `execute` does."""
@@ -99,7 +122,7 @@ class AgentLoop:
         """Close the round that a dead process left open without going on; raises as `execute`."""
         calls = _open_calls(context)
         if calls:
-            answers = self._calls.abandon(context, calls, sink)
+            answers = await self._calls.abandon(context, calls, sink)
             await self._journal.close_round(context, answers, None)
 
     @property
@@ -107,13 +130,17 @@ class AgentLoop:
         """The configured model."""
         return self._model.name
 
-    async def _settle(self, context: RunContext, sink: RunSink) -> None:
-        """Close the round that a dead process left open."""
+    async def _settle(self, context: RunContext, sink: RunSink) -> Sequence[Interrupt]:
+        """Close the round that a dead process or a question left open."""
         open_calls = _open_calls(context)
         if open_calls:
+            questions = self._consent.questions(context, open_calls)
+            if questions and not context.cancelled.is_set():
+                return questions
             sink.emit(RoundStarted(context.rounds))
             answers = await self._calls.settle(context, open_calls, sink)
             await self._close(context, sink, open_calls, answers)
+        return ()
 
     async def _ask(self, context: RunContext, sink: RunSink) -> Message:
         """Ask the model until it says something, and open the round with what it said."""
@@ -123,7 +150,7 @@ class AgentLoop:
             for _ in range(1 + EMPTY_REPLY_RETRIES):
                 _check_stop(context)
                 reply = await self._reply(context, sink, speaker, accounts)
-                if not reply.is_empty:
+                if not reply.is_empty or _may_be_silent(context):
                     return await self._open(context, speaker, reply, accounts)
                 speaker.discard()
             raise EmptyReplies
@@ -193,7 +220,7 @@ class AgentLoop:
         )
         return ModelRequest(
             messages=context.prompt.fragments,
-            tools=self._registry.definitions_json(),
+            tools=context.tools_json,
             model=_model_of(context),
             prompt_cache_key=f"headway-session-{context.session.id}",
         )
@@ -333,6 +360,12 @@ def _has_answered(context: RunContext) -> bool:
         and last.run_id == context.run.id
         and not last.tool_calls
     )
+
+
+def _may_be_silent(context: RunContext) -> bool:
+    """Whether an empty reply is an answer: there was nothing to report."""
+    asked = context.run.input
+    return asked is not None and asked.is_quiet
 
 
 def _open_calls(context: RunContext) -> tuple[ToolCall, ...]:

@@ -104,7 +104,8 @@ class Prompt:
         # A tool message that follows no call of its own has no place in a request.
 
     def _user(self, message: Message, pictures: Mapping[str, str]) -> ChatMessage:
-        text = self._date_note(message) + message.text
+        aside = self._texts.aside_note if message.is_aside else ""
+        text = self._date_note(message) + aside + message.text
         files = files_of(message.content)
         shown = [part for part in files if part.file_id in pictures]
         named = "".join(

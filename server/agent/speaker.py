@@ -26,6 +26,13 @@ def attached_files(message: Message | None) -> list[AttachedFile]:
     return [AttachedFile(file.file_id, file.name, file.media_type) for file in files]
 
 
+def say(sink: RunSink, message: Message) -> None:
+    """Show a message of the harness that no model spoke."""
+    sink.emit(TextStarted(message.id))
+    sink.emit(TextAdded(message.id, message.text))
+    sink.emit(TextFinished(message.id))
+
+
 class Speaker:
     """Turns the model's deltas into run events; opens and closes each part exactly once."""
 

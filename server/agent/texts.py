@@ -26,7 +26,7 @@ _SYSTEM_ZH: Final = """\
 - 需要很久的命令用 shell 的 run_async 启动,再用 await_async 等待。
 - 只陈述工具结果支持的事实;没有做到的事直接说没有做到。
 - 使用用户的语言回答,格式用 Markdown。
-- <system-notice> 与 <date-change> 是系统附加的说明,不是用户的话,不要复述。"""
+- <system-notice>、<date-change> 与 <side-question> 是系统附加的说明,不是用户的话,不要复述。"""
 
 _SYSTEM_EN: Final = """\
 You are Headway, an assistant that can use tools.
@@ -38,8 +38,8 @@ was. If results do not change, do something different, or say what you found and
 - Start long commands with run_async of the shell tool, then wait with await_async.
 - State only what results support; say plainly what was not done.
 - Answer in the language of the user, in Markdown.
-- <system-notice> and <date-change> are notes of the system, not words of the user; do not repeat \
-them."""
+- <system-notice>, <date-change> and <side-question> are notes of the system, not words of the \
+user; do not repeat them."""
 
 _SUMMARY_ZH: Final = """\
 请为下面的对话写一份交接摘要,供之后继续工作时使用。写明:用户要什么(保留原话中的关键要求)、\
@@ -52,6 +52,21 @@ _TITLE_ZH: Final = "用不超过十五个字为下面这段对话起一个标题
 _TITLE_EN: Final = (
     "Give the conversation below a title of at most six words. Write only the title, without "
     "quotes or a full stop."
+)
+_ASIDE_ZH: Final = (
+    "<side-question>以下是旁路提问:以上历史来自主会话,它仍在自己继续。只回答这里的问题,"
+    "不要接着做主会话的工作。</side-question>\n"
+)
+_ASIDE_EN: Final = (
+    "<side-question>This is asked aside: the history above is the main session's, which goes on "
+    "by itself. Answer only what is asked here; do not continue its work.</side-question>\n"
+)
+_QUIET_ZH: Final = (
+    "\n\n[没有需要报告的内容时,什么也不要回答:返回空的回复,不要解释,也不要写“没有新情况”。]"
+)
+_QUIET_EN: Final = (
+    "\n\n[If there is nothing to report, answer nothing at all: an empty reply, without an "
+    "explanation and without saying that there is no news.]"
 )
 
 
@@ -88,6 +103,16 @@ class PromptTexts:
         if self.locale == "en":
             return f"<system-notice>picture returned by tool call {call_id}</system-notice>"
         return f"<system-notice>工具调用 {call_id} 返回的图片</system-notice>"
+
+    @property
+    def aside_note(self) -> str:
+        """In front of a side question's first message, lest the model go on with the main work."""
+        return _ASIDE_EN if self.locale == "en" else _ASIDE_ZH
+
+    @property
+    def quiet_note(self) -> str:
+        """Goes behind the words of a scheduled task that need not have anything to say."""
+        return _QUIET_EN if self.locale == "en" else _QUIET_ZH
 
     @property
     def summary_request(self) -> str:

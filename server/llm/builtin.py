@@ -37,11 +37,16 @@ _NOTE = re.compile(r"<[a-z][a-z-]*[ >]")
 _DEMO_CALLS: dict[str, tuple[str, Mapping[str, object]]] = {
     "loop": ("grep_search", {"pattern": "群名", "path": "."}),
     "shell-loop": ("shell", {"action": "run", "command": "ls missing-folder"}),
+    "ask": ("ask_user", {"question": "1 + 1 = ?", "options": ["2", "3"]}),
+    "subagent": ("spawn_subagent", {"task": "/demo loop"}),
 }
-"""Both incidents that the guard was made for: the same call, whatever comes back."""
+"""Both incidents that the guard was made for: the same call, whatever comes back; and ways in."""
+
+_DEMOS_OF_ONE_CALL = frozenset({"ask", "subagent"})
+"""They end with what came back."""
 
 
-_DAY = re.compile(r"\A<date-change>[^<]*</date-change>\n")
+_NOTES = re.compile(r"\A(?:<(date-change|side-question)>[^<]*</\1>\n)*")
 
 
 class _Function(msgspec.Struct):
@@ -61,11 +66,11 @@ class _Message(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """The words, without the day that the prompt may put before them."""
+        """The words, without the notes that the prompt may put before them."""
         words = self.content or ""
         if isinstance(words, list):
             words = "\n".join(str(part["text"]) for part in words if "text" in part)
-        return _DAY.sub("", words)
+        return _NOTES.sub("", words)
 
 
 class _Tool(msgspec.Struct):
@@ -165,7 +170,11 @@ def _turn(
         if demo.strip() not in _DEMO_CALLS:
             return words.first_line + words.demos, ()
         wanted = _DEMO_CALLS[demo.strip()]
-        opening = "" if results else words.first_line + words.demo_begins
+        is_one_call = demo.strip() in _DEMOS_OF_ONE_CALL
+        if is_one_call and results:
+            return words.first_line + _results_told(since, words), ()
+        begins = words.demo_calls if is_one_call else words.demo_begins
+        opening = "" if results else words.first_line + begins
     elif results:
         return words.first_line + _results_told(since, words), ()
     elif wanted is None:

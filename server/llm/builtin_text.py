@@ -19,6 +19,7 @@ class Texts:
     tool_missing: str
     demos: str
     demo_begins: str
+    demo_calls: str
     untitled: str
     results: str
     failed: str
@@ -40,7 +41,9 @@ _CHINESE = Texts(
         "- `运行 ls -la`\n"
         "- `复述 一句话`\n"
         "- `/demo loop`：重放同一个搜索反复调用的事故，看保护机制如何提醒并中止\n"
-        "- `/demo shell-loop`：重放同一条命令反复执行的事故\n\n"
+        "- `/demo shell-loop`：重放同一条命令反复执行的事故\n"
+        "- `/demo ask`：执行暂停，等待你的回答\n"
+        "- `/demo subagent`：把事故交给一个子代理，它失败而主会话继续\n\n"
         "要使用真正的模型，请设置 HEADWAY_MODEL_BASE_URL、HEADWAY_MODEL 和 HEADWAY_MODEL_API_KEY。"
     ),
     greeting="你好！发送 `帮助` 可以看到我能做什么。",
@@ -48,8 +51,12 @@ _CHINESE = Texts(
     otherwise="我不会回答这样的问题，只认识几条固定的指令。发送 `帮助` 查看它们。",
     uses_tool="我来调用工具 `{tool}`。",
     tool_missing="这个会话里没有工具 `{tool}`，所以做不到。",
-    demos="可用的演示：`/demo loop`（同一个搜索）、`/demo shell-loop`（同一条命令）。",
+    demos=(
+        "可用的演示：`/demo loop`（同一个搜索）、`/demo shell-loop`（同一条命令）、"
+        "`/demo ask`（向你提问）、`/demo subagent`（子代理）。"
+    ),
     demo_begins="演示开始：接下来每一轮都是完全相同的调用，并且无视所有提醒，直到被中止。",
+    demo_calls="演示开始：接下来只调用一次工具，并告诉你结果。",
     untitled="新会话",
     results="工具的结果：",
     failed="失败：{error}",
@@ -75,7 +82,9 @@ _ENGLISH = Texts(
         "- `echo some words`\n"
         "- `/demo loop`: replays an incident where one search was repeated for ever; watch the "
         "guard remind and stop it\n"
-        "- `/demo shell-loop`: the same with one command\n\n"
+        "- `/demo shell-loop`: the same with one command\n"
+        "- `/demo ask`: the run pauses and waits for your answer\n"
+        "- `/demo subagent`: the incident in a subagent, which fails while the session goes on\n\n"
         "For a real model set HEADWAY_MODEL_BASE_URL, HEADWAY_MODEL and HEADWAY_MODEL_API_KEY."
     ),
     greeting="Hello! Send `help` to see what I can do.",
@@ -83,11 +92,15 @@ _ENGLISH = Texts(
     otherwise="I cannot answer that; I know a few fixed commands only. Send `help` to see them.",
     uses_tool="I am calling the tool `{tool}`.",
     tool_missing="This session has no tool `{tool}`, so I cannot do that.",
-    demos="There are two demos: `/demo loop` (one search) and `/demo shell-loop` (one command).",
+    demos=(
+        "There are four demos: `/demo loop` (one search), `/demo shell-loop` (one command), "
+        "`/demo ask` (a question to you) and `/demo subagent`."
+    ),
     demo_begins=(
         "The demo begins: each round now makes the very same call and ignores every reminder, "
         "until it is stopped."
     ),
+    demo_calls="The demo begins: one tool is called once, and you are told what it gave back.",
     untitled="New session",
     results="What the tools gave back:",
     failed="failed: {error}",

@@ -130,7 +130,9 @@ async def test_open_round_runs_reads_again_and_no_write(tmp_path: Path, sqlite_u
             assert (house.workspace / "log").read_text() == "once\n"
             [listing, shell] = [m for m in await house.messages(session) if m.role == "tool"]
         assert "log" in listing.text
-        assert json.loads(shell.text) == {
+        told = json.loads(shell.text)
+        assert "its shell has ended" in told.pop("detail")
+        assert told == {
             "error": "interrupted",
             "message": "outcome unknown, verify before repeating",
         }
