@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from server.delivery import DELIVER
 from server.errors import BadRequest, NotFound
 from server.message import Message, content_of
 from server.store.messages import (
@@ -15,13 +16,22 @@ from server.store.messages import (
     load_message,
     supersede_from,
 )
-from server.store.runs import QueuedInput, Run, start_run
+from server.store.runs import Run, start_run
 from server.store.sessions import Session, set_status, set_title
 
 TITLE_CHARACTERS: Final = 40
 """Of the first message, standing in until the model names the session."""
 
 COMPACT_COMMAND: Final = "/compact"
+
+RESUME: Final = "resume"
+"""Trigger of the run that goes on where another waited for an answer."""
+
+UNASKED: Final = frozenset({RESUME, DELIVER})
+"""Triggers of runs that no person queued, so that a held queue lets them pass."""
+
+WORDLESS: Final = UNASKED | {"compact"}
+"""Triggers of runs that no message of a person begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +75,9 @@ async def begin_run(
         return None
     withdrawn = await _withdraw(db, session, run, first_seq)
     history_seq = await last_seq(db, session.id)
-    message = await _message_of(db, session, run, now)
+    message = await _message_of(db, session, run, history_seq, now)
     await set_status(db, session.id, "RUNNING", error=None, now=now)
-    title = session.title or _first_title(run.input)
+    title = session.title or _first_title(run)
     if title is not None and session.title is None:
         await set_title(db, session.id, title, now)
     return Begun(
@@ -85,7 +95,7 @@ async def begin_run(
         history_seq=history_seq,
         message=message,
         withdrawn=tuple(withdrawn),
-        is_first=session.title is None,
+        is_first=session.title is None and run.trigger not in WORDLESS,
     )
 
 
@@ -115,11 +125,11 @@ async def _withdraw(
 
 
 async def _message_of(
-    db: AsyncConnection, session: Session, run: Run, now: datetime
+    db: AsyncConnection, session: Session, run: Run, history_seq: int, now: datetime
 ) -> Message | None:
     """The message that begins the run, in the history from now on."""
     asked = run.input
-    if asked is None or run.trigger == "compact":
+    if asked is None or run.trigger in WORDLESS:
         return None
     if asked.retry_of is not None:
         return await user_message(db, session.id, asked.retry_of)
@@ -129,6 +139,7 @@ async def _message_of(
         content=content_of(asked.text, asked.files),
         created_at=now,
         run_id=run.id,
+        is_aside=session.kind == "sideline" and history_seq == session.inherited_seq,
     )
     [stored] = await append_messages(db, session.id, [message])
     return stored
@@ -149,8 +160,10 @@ async def user_message(db: AsyncConnection, session_id: str, message_id: str) ->
     return message
 
 
-def _first_title(asked: QueuedInput | None) -> str | None:
-    words = " ".join(asked.text.split()) if asked is not None else ""
+def _first_title(run: Run) -> str | None:
+    if run.input is None or run.trigger in WORDLESS:
+        return None
+    words = " ".join(run.input.text.split())
     if not words or words.startswith("/"):
         return None
     return words if len(words) <= TITLE_CHARACTERS else f"{words[:TITLE_CHARACTERS]}…"

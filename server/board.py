@@ -4,7 +4,7 @@ State, not a log: the last one wins, so whoever was away asks once and then hear
 stands beside the event log because AG-UI allows nothing between two runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Protocol
 
 _LISTED = frozenset({"status", "title"})
@@ -47,6 +47,11 @@ class Board:
     def watch(self, session_id: str, watcher: Watcher) -> None:
         """Tell *watcher* of changes in this session."""
         self._watching.setdefault(session_id, set()).add(watcher)
+
+    @property
+    def watched(self) -> Set[str]:
+        """Ids of the sessions that somebody watches now."""
+        return self._watching.keys()
 
     def unwatch(self, session_id: str, watcher: Watcher) -> None:
         """Tell *watcher* no more of this session."""

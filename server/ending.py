@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels.events import Outcome
-from server.message import Usage
+from server.delegate import children_to_stop, end_child
+from server.message import Message, Usage
 from server.outcome import RUN_STATUS
 from server.session_state import QueueItem, queue_items
+from server.store.approvals import Approval, insert_approvals, open_approvals
 from server.store.engine import Store
 from server.store.ids import new_id
+from server.store.messages import append_messages, last_words
 from server.store.outbox import OutboxItem, insert_outbox
 from server.store.runs import Run, finish_run, has_ended, queued, requeue_front
 from server.store.sessions import (
@@ -21,6 +25,10 @@ from server.store.sessions import (
     set_status,
 )
 from server.store.usage import session_usage
+from server.task_ending import end_task_run
+
+HELD_KINDS: Final = frozenset({"main", "sideline"})
+"""Sessions with a page on which a person sees that their queue is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,13 @@ class Written:
     session: Session
     queue: tuple[QueueItem, ...]
     usage: Usage
+    approvals: tuple[Approval, ...] = ()
+    advance: tuple[str, ...] = ()
+    """Sessions that have something new to run."""
+    stop: tuple[str, ...] = ()
+    """Sessions whose run is to be stopped with this one."""
+    last_message: Message | None = None
+    """What the end itself says in the session."""
 
 
 async def write_ending(store: Store, run: Run, outcome: Outcome) -> Written:
@@ -40,17 +55,31 @@ async def write_ending(store: Store, run: Run, outcome: Outcome) -> Written:
         StoreUnavailable: The store did not say that it was written; asking again is safe.
     """
     async with store.write() as db:
+        follows = _Follows()
         if not await has_ended(db, run.id, run.attempt):
-            await _write(db, run, outcome, datetime.now(UTC))
+            follows = await _write(db, run, outcome, datetime.now(UTC))
         session = await load_session(db, run.session_id)
         return Written(
             session=session,
             queue=queue_items(await queued(db, session.id), paused=session.queue_paused),
             usage=await session_usage(db, session.id),
+            approvals=tuple(await open_approvals(db, session.id)),
+            advance=follows.advance,
+            stop=follows.stop,
+            last_message=follows.last_message,
         )
 
 
-async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime) -> None:
+@dataclass(frozen=True, slots=True)
+class _Follows:
+    """What an end brings about; a crash that swallows it is made up for by looks at the store."""
+
+    advance: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    last_message: Message | None = None
+
+
+async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime) -> _Follows:
     status = RUN_STATUS[outcome.status]
     await finish_run(
         db, run.id, run.attempt, status, outcome.code, outcome.text, outcome.rounds, now
@@ -58,10 +87,32 @@ async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime)
     await set_status(db, run.session_id, status, error=_error_of(outcome, now), now=now)
     await _return_steered(db, run.session_id)
     session = await load_session(db, run.session_id)
-    is_held = outcome.status in ("failed", "cancelled") and session.kind != "chat"
+    is_held = outcome.status in ("failed", "cancelled") and session.kind in HELD_KINDS
     if is_held and await queued(db, session.id):
         await set_queue_paused(db, session.id, True)
-    await insert_outbox(db, _outbox_item(run, session, outcome, now))
+    if outcome.interrupts:
+        await insert_approvals(db, session.id, run.id, outcome.interrupts, now)
+    await insert_outbox(db, outbox_item(run, session, outcome.status, outcome.code, now))
+    return await _follow(db, run, session, outcome, now)
+
+
+async def _follow(
+    db: AsyncConnection, run: Run, session: Session, outcome: Outcome, now: datetime
+) -> _Follows:
+    """What others have to do with the end: who asked for the run, and who works for it."""
+    last_message: Message | None = None
+    advance: list[str] = []
+    stop: list[str] = []
+    if session.kind == "subagent":
+        last_message = await end_child(db, run, session, outcome, now)
+        if last_message is not None:
+            [last_message] = await append_messages(db, session.id, [last_message])
+    if session.kind == "scheduled":
+        answer = await last_words(db, run.id)
+        advance = await end_task_run(db, run, session, outcome, answer, now)
+    if outcome.status in ("failed", "cancelled"):
+        stop = await children_to_stop(db, run.id, now)
+    return _Follows(tuple(advance), tuple(stop), last_message)
 
 
 async def _return_steered(db: AsyncConnection, session_id: str) -> None:
@@ -89,7 +140,7 @@ def _surface_of(run: Run, session: Session) -> str:
     return run.input.chat.surface if run.input.chat is not None else run.input.origin
 
 
-def _outbox_item(run: Run, session: Session, outcome: Outcome, now: datetime) -> OutboxItem:
+def outbox_item(run: Run, session: Session, status: str, code: str, now: datetime) -> OutboxItem:
     """What the surface that the message came by is told; it names the run, not its words."""
     return OutboxItem(
         id=new_id(),
@@ -97,7 +148,7 @@ def _outbox_item(run: Run, session: Session, outcome: Outcome, now: datetime) ->
         run_id=run.id,
         surface=_surface_of(run, session),
         kind="outcome",
-        payload={"status": outcome.status, "code": outcome.code},
+        payload={"status": status, "code": code},
         status="PENDING",
         attempts=0,
         error=None,

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from channels.port import Health
 from server.message import Usage
+from server.tools.mcp import McpHealth
 
 SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 """Bounds of the latency buckets: a model's first token to the longest tool."""
@@ -45,6 +46,26 @@ class _Channels(Collector):
                 if figure is not None:
                     gauges[name].add_metric([bot.platform, bot.app_id], figure)
         return gauges.values()
+
+
+class _McpServers(Collector):
+    """How the MCP servers are; they are configured, so their names may be a label."""
+
+    def __init__(self, health: Callable[[], Sequence[McpHealth]]) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample of each figure for each server."""
+        up = GaugeMetricFamily(
+            "headway_mcp_up", "1 while the server is connected", labels=["server"]
+        )
+        tools = GaugeMetricFamily(
+            "headway_mcp_tools", "Tools that the server listed last", labels=["server"]
+        )
+        for server in self._health():
+            up.add_metric([server.name], 1.0 if server.state == "up" else 0.0)
+            tools.add_metric([server.name], server.tools)
+        return up, tools
 
 
 _CHANNEL_GAUGES = {
@@ -159,6 +180,10 @@ class Metrics:
     def watch_channels(self, health: Callable[[], Sequence[Health]]) -> None:
         """Ask *health* how the bots are, each time the metrics are read."""
         self._registry.register(_Channels(health))
+
+    def watch_mcp(self, health: Callable[[], Sequence[McpHealth]]) -> None:
+        """Ask *health* how the MCP servers are, each time the metrics are read."""
+        self._registry.register(_McpServers(health))
 
     def outbox_seen(self, pending: int) -> None:
         """So many deliveries waited when somebody looked."""

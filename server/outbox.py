@@ -30,6 +30,7 @@ from server.store.outbox import (
     release_claims,
 )
 from server.store.sessions import Undelivered, load_session, set_undelivered
+from server.task_ending import settle_task_delivery
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,10 @@ GRACE_SECONDS: Final = 2.0
 
 IDLE_SECONDS: Final = 5.0
 """How long a missed wake-up can go unnoticed."""
+
+
+OTHERS_PATIENCE: Final = timedelta(hours=12)
+"""How long another process has to tell what only it can; then nobody could."""
 
 
 class Surface(Protocol):
@@ -86,8 +91,11 @@ class Outbox:
         metrics: Metrics,
         board: Board,
         *,
+        is_alone: bool,
         claim: timedelta = CLAIM,
     ) -> None:
+        """*is_alone*: no other process tells anything, nor has surfaces that this one has not."""
+        self._is_alone = is_alone
         self._claim = claim
         self._store = store
         self._surfaces = surfaces
@@ -102,7 +110,9 @@ class Outbox:
         self._awake.set()
 
     async def release(self) -> None:
-        """Try again at once what a process that is gone was telling."""
+        """Try again at once what a process that is gone was telling; another's is left to it."""
+        if not self._is_alone:
+            return
         async with self._store.write() as db:
             await release_claims(db, datetime.now(UTC))
 
@@ -136,8 +146,15 @@ class Outbox:
         told = Counter(telling.surface for telling in self._busy.values())
         full = [surface for surface, count in told.items() if count >= BATCH]
         async with self._store.read() as db:
+            now = datetime.now(UTC)
             items = await due_items(
-                db, datetime.now(UTC), BATCH, but_sessions=self._busy, but_surfaces=full
+                db,
+                now,
+                BATCH,
+                but_sessions=self._busy,
+                but_surfaces=full,
+                others_before=None if self._is_alone else now - OTHERS_PATIENCE,
+                own_surfaces=list(self._surfaces),
             )
             self._metrics.outbox_seen(await outbox_depth(db))
         for item in items:
@@ -178,6 +195,7 @@ class Outbox:
         async with self._store.write() as db:
             if failure is None:
                 await mark_delivered(db, item.id, now)
+                await settle_task_delivery(db, item.run_id, is_delivered=True)
                 return
             if failure.retryable and item.attempts + 1 < TRIES:
                 await postpone(db, item.id, str(failure), now + _pause(item, failure))
@@ -185,6 +203,10 @@ class Outbox:
             await mark_undeliverable(db, item.id, str(failure), now)
             undelivered = Undelivered(item.surface, str(failure), item.run_id or "", now)
             await set_undelivered(db, item.session_id, undelivered)
+            for_good = None if failure.retryable else str(failure)
+            await settle_task_delivery(
+                db, item.run_id, is_delivered=False, refused_for_good=for_good
+            )
             session = await load_session(db, item.session_id)
         log.error("[outbox] undeliverable item=%s: %s", item.id, failure)
         self._board.patch(session.id, session.owner, undelivered_patch(undelivered))
@@ -223,14 +245,9 @@ def _pause(item: OutboxItem, failure: DeliveryError) -> timedelta:
 
 
 @asynccontextmanager
-async def open_outbox(outbox: Outbox, *, is_alone: bool) -> AsyncIterator[Outbox]:
-    """Deliver in the background until closed.
-
-    Args:
-        is_alone: No other process may be telling anything right now.
-    """
-    if is_alone:
-        await outbox.release()
+async def open_outbox(outbox: Outbox) -> AsyncIterator[Outbox]:
+    """Deliver in the background until closed."""
+    await outbox.release()
     task = asyncio.create_task(outbox.serve(), name="outbox")
     try:
         yield outbox

@@ -1,9 +1,10 @@
 """How the end of a run is named: one outcome, from which every surface is derived."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from channels.events import Outcome, OutcomeStatus
+from channels.events import Interrupt, Outcome, OutcomeStatus
 from guard import NoProgressLoopError
 from server.agent.context import RunContext
 from server.agent.journal import NO_PROGRESS_RULE
@@ -30,6 +31,7 @@ class Ending:
     retryable: bool = False
     rule: str | None = None
     streak: int = 0
+    interrupts: tuple[Interrupt, ...] = ()
 
     def outcome(self, run: Run, context: RunContext | None, model: str) -> Outcome:
         """The event that tells it; *context* is None if the run could not even be opened."""
@@ -49,11 +51,20 @@ class Ending:
             completion_tokens=usage.completion_tokens if usage else 0,
             model=model,
             metadata=metadata,
+            interrupts=self.interrupts,
         )
 
 
 FINISHED: Final = Ending("finished", "completed")
 CANCELLED: Final = Ending("cancelled", "cancelled")
+
+
+def waiting(interrupts: Sequence[Interrupt]) -> Ending:
+    """A stop for a person's word."""
+    is_gate = any(one.reason == "tool_call" for one in interrupts)
+    text = "\n".join(one.message for one in interrupts)
+    code = "risk_gate" if is_gate else "needs_input"
+    return Ending("waiting", code, text, interrupts=tuple(interrupts))
 
 
 def failed(code: str, locale: Locale, *, retryable: bool = True) -> Ending:

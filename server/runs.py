@@ -1,30 +1,22 @@
-"""Executes runs: one at a time per session, each under a lease, each to exactly one outcome."""
+"""Which runs are under way: one at a time per session, each under a lease of this process."""
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, Protocol
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from channels.port import RunSink
-from server.agent.context import RunContext
-from server.agent.history import History
-from server.agent.loop import AgentLoop
-from server.agent.stopping import unless_stopped
-from server.attachments import Attachments
-from server.begin import Begun, Lease, begin_run
-from server.ending import write_ending
-from server.errors import Duplicate, Fenced, NotFound, StoreUnavailable
-from server.log import bound, fault_of
-from server.outcome import FINISHED, Ending, ending_of, failed
-from server.session_state import RunState, queue_items
+from server.begin import RESUME, UNASKED, WORDLESS, Begun, Lease, begin_run
+from server.ending import HELD_KINDS, Written
+from server.errors import Duplicate, NotFound, StoreUnavailable
+from server.execution import ActiveRun, Executor, Shells
+from server.log import bound
+from server.session_state import queue_items
+from server.signals import RunSignals
 from server.store.engine import Store
-from server.store.finish import finish
 from server.store.ids import new_id
 from server.store.messages import last_seq, load_message
 from server.store.rows import lock_session
@@ -43,7 +35,6 @@ from server.store.runs import (
     sessions_with_queue,
 )
 from server.store.sessions import Session, load_session, set_queue_paused
-from server.surfaces import turn_of
 from server.telling import Teller
 
 log = logging.getLogger(__name__)
@@ -57,42 +48,6 @@ BEAT_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 2.0
 """What a stopping server gives its runs to end by themselves; then they wait for the next start."""
 
-STORE_PATIENCE_SECONDS: Final = 5.0
-"""How long an outcome waits for the store before people are told that the run failed."""
-
-MAX_ATTEMPTS: Final = 10
-"""A run that was cut so often, beyond once a round, is given up: it may be what kills us."""
-
-OnRestart = Literal["resume", "fail"]
-
-
-class Shells(Protocol):
-    """The processes that runs started."""
-
-    async def kill_run(self, run_id: str) -> None:
-        """End what this run left running."""
-
-    async def kill_session(self, session_id: str) -> None:
-        """End what any run of this session left running."""
-
-
-@dataclass(slots=True)
-class ActiveRun:
-    """A run that this process executes."""
-
-    run: Run
-    session: Session
-    sink: RunSink
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-    context: RunContext | None = None
-    steered: bool = False
-    """Somebody wants to join; kept here until there is a context."""
-    is_first: bool = False
-    is_ending: bool = False
-    """Executed; only its outcome is still to be written."""
-    started_at: float = field(default_factory=time.monotonic)
-    task: asyncio.Task[None] | None = None
-
 
 class Runs:
     """The runs of this process."""
@@ -101,26 +56,22 @@ class Runs:
         self,
         *,
         store: Store,
-        history: History,
-        loop: AgentLoop,
-        attachments: Attachments,
+        executor: Executor,
         teller: Teller,
         shells: Shells,
         told: Callable[[], None],
         first_finished: Callable[[Session], None],
-        on_restart: OnRestart,
+        signals: RunSignals,
         is_alone: bool,
     ) -> None:
         """See `open_runs`, which makes and ends one."""
         self._store = store
-        self._history = history
-        self._loop = loop
-        self._attachments = attachments
+        self._executor = executor
         self._teller = teller
         self._shells = shells
         self._told = told
         self._first_finished = first_finished
-        self._on_restart = on_restart
+        self._signals = signals
         self._is_alone = is_alone
         self._owner = new_id()
         self._active: dict[str, ActiveRun] = {}
@@ -150,7 +101,7 @@ class Runs:
         if begun.run.cancel_requested:
             active.cancelled.set()
         self._teller.begun(begun, active.sink)
-        self._show_running(active)
+        self._executor.show_running(active)
         self._active[begun.session.id] = active
         active.task = asyncio.create_task(self._execute(active), name=f"run-{begun.run.id}")
         self._tasks.add(active.task)
@@ -190,7 +141,7 @@ class Runs:
         for active in self._active.values():
             if active.run.id == run_id and not (active.cancelled.is_set() or active.is_ending):
                 active.cancelled.set()
-                self._show_running(active)
+                self._executor.show_running(active)
 
     async def dismiss(self, session_id: str) -> None:
         """Empty the session's queue, stop its run, and wait for the end of it and of its tools."""
@@ -209,20 +160,30 @@ class Runs:
         async with self._store.write() as db:
             await lock_session(db, session_id)
             session = await load_session(db, session_id)
-            if session.queue_paused or await running(db, session_id) is not None:
-                return
-            if not await queued(db, session_id):
+            if await running(db, session_id) is not None or not await queued(db, session_id):
                 return
             begun = await _begin_next(db, session, self.lease())
             waiting = await queued(db, session_id)
-        self._teller.queue(session, queue_items(waiting, paused=False))
         if begun is not None:
+            self._teller.queue(session, queue_items(waiting, paused=session.queue_paused))
             self.launch(begun)
+
+    async def obey_signals(self) -> None:
+        """Do what other parts of the application ask for, until cancelled."""
+        while True:
+            ask = await self._signals.next()
+            try:
+                if ask.what == "advance":
+                    await self.advance(ask.session_id)
+                else:
+                    await self.cancel(ask.session_id, None)
+            except (Duplicate, NotFound, StoreUnavailable):
+                log.warning("[run] %s put off session=%s", ask.what, ask.session_id)
 
     async def advance_idle(self) -> None:
         """Go on with queues that a lost process, or a store that was away, left standing."""
         async with self._store.read() as db:
-            idle = await idle_queues(db)
+            idle = await idle_queues(db, UNASKED)
         for session_id in idle:
             await self.advance(session_id)
 
@@ -247,7 +208,7 @@ class Runs:
             self.launch(begun)
 
     async def hold_queues(self) -> None:
-        """Hold the queues that a dead process left, except in chats, where nobody looks.
+        """Hold the queues that a dead process left where a person looks on.
 
         Where other processes may be alive, their queues are left alone.
         """
@@ -258,9 +219,6 @@ class Runs:
             sessions = [await load_session(db, session_id) for session_id in waiting]
             for session in sessions:
                 await _hold_queue(db, session)
-        for session in sessions:
-            if session.kind == "chat":
-                await self.advance(session.id)
 
     async def beat(self) -> None:
         """Renew leases, let go of runs that are no longer ours, and hear of stops from afar."""
@@ -294,107 +252,42 @@ class Runs:
     async def _execute(self, active: ActiveRun) -> None:
         with bound(session=active.session.id, run=active.run.id):
             try:
-                ending = await self._run(active)
+                ending = await self._executor.run(active)
                 active.is_ending = True
-                is_told = ending is not None and await self._end(active, ending)
+                written = await self._executor.end(active, ending) if ending is not None else None
             finally:
                 if self._active.get(active.session.id) is active:
                     del self._active[active.session.id]
-            if is_told and ending is not None:
-                await self._advance_after(active, ending)
+            if written is not None:
+                await self._after(active, written)
 
-    async def _run(self, active: ActiveRun) -> Ending | None:
-        """Execute the run; None if it belongs to another process now."""
-        locale = active.session.locale
-        sink = active.sink
-        try:
-            await self._fetch_files(active)
-            context = await self._history.open(active.run, active.session, active.cancelled)
-            context.has_steered = active.steered
-            active.context = context
-            if self._is_given_up(active.run):
-                await self._loop.abandon(context, sink)
-                return failed("server_restart", locale)
-            if active.run.trigger == "compact":
-                await self._loop.compact(context, sink)
-            else:
-                await self._loop.execute(context, sink)
-        except Fenced:
-            log.warning("[run] fenced session=%s run=%s", active.session.id, active.run.id)
-            return None
-        except StoreUnavailable as error:
-            log.error("[run] failed session=%s run=%s: %s", active.session.id, active.run.id, error)
-            return ending_of(error, locale)
-        except Exception as error:  # noqa: BLE001 - whatever broke, the run has an outcome
-            ending = ending_of(error, locale)
-            if ending.code == "internal":
-                log.error("[run] failed session=%s %s", active.session.id, fault_of(error))
-            return ending
-        finally:
-            if active.cancelled.is_set():
-                await self._shells.kill_run(active.run.id)
-        return FINISHED
-
-    def _is_given_up(self, run: Run) -> bool:
-        """Whether a run that a dead process left is not to go on."""
-        most = MAX_ATTEMPTS + run.rounds if self._on_restart == "resume" else 1
-        return run.attempt > most
-
-    async def _fetch_files(self, active: ActiveRun) -> None:
-        """Fetch what a chat's message brings; the person can stop that too."""
-        turn = turn_of(active.run, active.session)
-        if turn is not None and active.run.message_id is not None:
-            fetching = self._attachments.fetch(active.run.message_id, active.session, turn)
-            await unless_stopped(fetching, active.cancelled)
-
-    async def _end(self, active: ActiveRun, ending: Ending) -> bool:
-        """Write the outcome, then tell it; False if another process has the run now.
-
-        While the store does not answer, watchers are told of the failure after a while, and the
-        outcome is written as soon as it can be.
-        """
-        outcome = ending.outcome(active.run, active.context, self._loop.model_name)
-        tried = time.monotonic()
-        is_shown = False
-        pause = 0.2
-        while True:
-            try:
-                written = await finish(write_ending(self._store, active.run, outcome))
-                break
-            except Fenced:
-                return False
-            except StoreUnavailable as error:
-                if not is_shown and time.monotonic() - tried > STORE_PATIENCE_SECONDS:
-                    outcome = ending_of(error, active.session.locale).outcome(
-                        active.run, active.context, self._loop.model_name
-                    )
-                    is_shown = True
-                    active.sink.emit(outcome)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 5.0)
-        if not is_shown:
-            active.sink.emit(outcome)
-        self._teller.ended(outcome, written, time.monotonic() - active.started_at)
+    async def _after(self, active: ActiveRun, written: Written) -> None:
+        """Let others know of the end, and go on with the queue."""
         self._told()
-        return True
-
-    def _show_running(self, active: ActiveRun) -> None:
-        rounds = active.context.rounds if active.context is not None else active.run.rounds
-        run = RunState(active.run.id, active.cancelled.is_set(), rounds)
-        self._teller.running(active.session, run)
-
-    async def _advance_after(self, active: ActiveRun, ending: Ending) -> None:
+        self._signals.ended(active.run.id)
+        for session_id in written.advance:
+            self._signals.advance(session_id)
+        for session_id in written.stop:
+            self._signals.cancel(session_id)
         try:
             await self.advance(active.session.id)
         except (Duplicate, NotFound, StoreUnavailable):
             log.warning("[run] queue stands still session=%s", active.session.id)
-        if active.is_first and ending.status == "finished":
+        if active.is_first and written.session.status == "COMPLETED":
             self._first_finished(active.session)
 
 
 async def _begin_next(db: AsyncConnection, session: Session, lease: Lease) -> Begun | None:
-    """Begin the first of the queue that still can."""
+    """Begin the first of the queue that still can.
+
+    What waits for an answer goes on with the answer alone; a held queue lets pass what no person
+    queued.
+    """
     for run in await queued(db, session.id):
+        if session.status == "WAITING" and run.trigger != RESUME:
+            continue
+        if session.queue_paused and run.trigger not in UNASKED:
+            continue
         try:
             begun = await begin_run(db, session, run, lease, datetime.now(UTC))
         except NotFound:
@@ -407,15 +300,15 @@ async def _begin_next(db: AsyncConnection, session: Session, lease: Lease) -> Be
 
 
 async def _hold_queue(db: AsyncConnection, session: Session) -> None:
-    """After a restart a person decides what of the queue is still meant; in chats it goes on."""
-    if session.kind != "chat" and await queued(db, session.id):
+    """After a restart a person decides what of the queue is still meant; elsewhere it goes on."""
+    if session.kind in HELD_KINDS and await queued(db, session.id):
         await set_queue_paused(db, session.id, True)
 
 
 async def _recovered(db: AsyncConnection, run: Run) -> Begun:
     session = await load_session(db, run.session_id)
     message = None
-    if run.message_id is not None and run.trigger != "compact":
+    if run.message_id is not None and run.trigger not in WORDLESS:
         _, message = await load_message(db, run.message_id)
     return Begun(run, session, await last_seq(db, session.id), message)
 
@@ -425,12 +318,17 @@ async def open_runs(runs: Runs) -> AsyncIterator[Runs]:
     """Recover what a dead process left, then keep the leases until closed."""
     await runs.hold_queues()
     await runs.recover()
-    beats = asyncio.create_task(_beat_forever(runs), name="run-leases")
+    await runs.advance_idle()
+    tasks = {
+        asyncio.create_task(_beat_forever(runs), name="run-leases"),
+        asyncio.create_task(runs.obey_signals(), name="run-signals"),
+    }
     try:
         yield runs
     finally:
-        beats.cancel()
-        await asyncio.wait({beats})
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await runs.close()
 
 

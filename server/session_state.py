@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from server.message import Usage
+from server.store.approvals import Approval, approvals_of, open_approvals
 from server.store.runs import Run, queued, running
-from server.store.sessions import ExecutionError, Session, Undelivered
+from server.store.sessions import ExecutionError, Session, Undelivered, children_of
 from server.store.usage import session_usage
 
 
@@ -41,6 +42,10 @@ class SessionState:
     run: RunState | None
     queue: tuple[QueueItem, ...]
     usage: Usage
+    approvals: tuple[Approval, ...] = ()
+    """What the session waits for, or what the run under way goes on from."""
+    children: tuple[Session, ...] = ()
+    """Its side questions and subagents, newest first, as many as are shown."""
 
 
 async def load_state(db: AsyncConnection, session: Session) -> SessionState:
@@ -51,7 +56,18 @@ async def load_state(db: AsyncConnection, session: Session) -> SessionState:
         run=_run_state(active),
         queue=queue_items(await queued(db, session.id), paused=session.queue_paused),
         usage=await session_usage(db, session.id),
+        approvals=tuple(await _approvals(db, session, active)),
+        children=tuple(await children_of(db, session.id)),
     )
+
+
+async def _approvals(db: AsyncConnection, session: Session, active: Run | None) -> list[Approval]:
+    if active is not None and active.input is not None and active.input.resumes is not None:
+        return await approvals_of(db, active.input.resumes)
+    if session.status != "WAITING":
+        return []
+    waiting = await open_approvals(db, session.id)
+    return await approvals_of(db, waiting[0].run_id) if waiting else []
 
 
 def queue_items(waiting: Iterable[Run], *, paused: bool) -> tuple[QueueItem, ...]:
@@ -109,6 +125,50 @@ def queue_patch(items: Iterable[QueueItem]) -> dict[str, object]:
                 "steer": item.steer,
             }
             for item in items
+        ]
+    }
+
+
+def approvals_patch(approvals: Iterable[Approval]) -> dict[str, object]:
+    """What is asked, and what was answered of it, ready for the board."""
+    return {"approvals": [_approval_entry(approval) for approval in approvals]}
+
+
+def _approval_entry(approval: Approval) -> dict[str, object]:
+    asked = approval.interrupt
+    entry: dict[str, object] = {
+        "id": asked.id,
+        "runId": approval.run_id,
+        "toolCallId": asked.call_id,
+        "toolName": asked.tool_name,
+        "reason": asked.reason,
+        "message": asked.message,
+        "status": approval.status,
+        "createdAt": approval.created_at.isoformat(),
+        "arguments": asked.arguments,
+        "options": list(asked.options),
+    }
+    if asked.expires_at is not None:
+        entry["expiresAt"] = asked.expires_at.isoformat()
+    if approval.answered_by is not None:
+        entry["answeredBy"] = approval.answered_by
+    if approval.answered_at is not None:
+        entry["answeredAt"] = approval.answered_at.isoformat()
+    return entry
+
+
+def children_patch(children: Iterable[Session]) -> dict[str, object]:
+    """The sessions that stand under one, ready for the board."""
+    return {
+        "children": [
+            {
+                "id": child.id,
+                "kind": child.kind,
+                "title": child.title,
+                "status": child.status,
+                "updatedAt": child.updated_at.isoformat(),
+            }
+            for child in children
         ]
     }
 

@@ -5,10 +5,11 @@ from typing import Final
 
 from channels.errors import DeliveryError
 from channels.events import OutcomeStatus, RunEvent
-from channels.port import Delivery, RunSink, Surface, Turn
+from channels.port import Delivery, Question, RunSink, Surface, Turn
 from server import sentences
 from server.errors import NotFound
 from server.outbox import Surface as Deliverer
+from server.store.approvals import Approval, approvals_of
 from server.store.engine import Store
 from server.store.messages import last_words
 from server.store.outbox import OutboxItem
@@ -23,6 +24,11 @@ _OUTCOMES: Final[Mapping[str, OutcomeStatus]] = {
 }
 
 
+def is_chat(run: Run) -> bool:
+    """Whether the run is shown in a chat."""
+    return run.input is not None and run.input.chat is not None
+
+
 def turn_of(run: Run, session: Session) -> Turn | None:
     """The run as its chat's surface knows it; None for a run that no chat began."""
     asked = run.input
@@ -35,6 +41,8 @@ def turn_of(run: Run, session: Session) -> Turn | None:
         reply_to=asked.reply_to,
         handle=run.card_handle,
         locale=session.locale,
+        label=asked.label,
+        reach=asked.reach,
     )
 
 
@@ -94,6 +102,7 @@ class ChatSurface:
             run = await load_run(db, item.run_id)
             session = await load_session(db, run.session_id)
             answer = await last_words(db, run.id)
+            asked = await approvals_of(db, run.id)
         if run.trigger == "compact" and run.status == "COMPLETED":
             answer = sentences.compacted(session.locale)
         turn = turn_of(run, session)
@@ -107,4 +116,12 @@ class ChatSurface:
             code=run.outcome_code or "",
             text=run.outcome_text or "",
             answer=answer,
+            questions=[_question(approval, session) for approval in asked],
         )
+
+
+def _question(approval: Approval, session: Session) -> Question:
+    if approval.is_open:
+        return Question(approval.interrupt)
+    verdict = sentences.verdict(session.locale, approval.status, approval.answered_by)
+    return Question(approval.interrupt, verdict)

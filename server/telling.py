@@ -13,6 +13,7 @@ from server.metrics import Metrics
 from server.session_state import (
     QueueItem,
     RunState,
+    approvals_patch,
     queue_patch,
     run_patch,
     status_patch,
@@ -71,6 +72,7 @@ class Teller:
                 files=attached_files(message),
                 history_seq=begun.history_seq,
                 attempt=begun.run.attempt,
+                parent_run_id=begun.run.input.resumes if begun.run.input is not None else None,
             )
         )
         if begun.withdrawn:
@@ -93,6 +95,7 @@ class Teller:
         session = written.session
         changes = status_patch(session.status, session.execution_error)
         changes |= run_patch(None) | queue_patch(written.queue) | usage_patch(written.usage)
+        changes |= approvals_patch(written.approvals)
         self._board.patch(session.id, session.owner, changes)
         self._metrics.run_ended(outcome.status, outcome.code, outcome.rounds)
         log.info(

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from server.errors import StoreUnavailable
+from server.store.actions import prune_actions
 from server.store.engine import Store
 from server.store.inbound import prune_inbound
 from server.store.outbox import prune_outbox
+from server.store.toolsets import prune_toolsets
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +21,12 @@ KEYS_KEPT: Final = timedelta(hours=12)
 
 OUTBOX_KEPT: Final = timedelta(days=7)
 """For whoever looks into why something was not told."""
+
+ACTIONS_KEPT: Final = timedelta(days=7)
+"""For whoever looks into what a call did; a round that is open keeps its own."""
+
+TOOLSETS_KEPT: Final = timedelta(days=1)
+"""One without a session may soon be that of a new one."""
 
 EVERY_SECONDS: Final = 3600.0
 
@@ -44,9 +52,17 @@ async def _tidy_forever(store: Store) -> None:
 
 
 async def tidy(store: Store, now: datetime) -> None:
-    """Forget old keys and settled outbox items."""
+    """Forget old keys, settled outbox items and actions, and tools of sessions that are gone."""
     async with store.write() as db:
         keys = await prune_inbound(db, now - KEYS_KEPT)
         items = await prune_outbox(db, now - OUTBOX_KEPT)
-    if keys or items:
-        log.info("[upkeep] forgot keys=%d outbox=%d", keys, items)
+        actions = await prune_actions(db, now - ACTIONS_KEPT)
+        toolsets = await prune_toolsets(db, now - TOOLSETS_KEPT)
+    if keys or items or actions or toolsets:
+        log.info(
+            "[upkeep] forgot keys=%d outbox=%d actions=%d toolsets=%d",
+            keys,
+            items,
+            actions,
+            toolsets,
+        )

@@ -9,9 +9,10 @@ import sqlalchemy as sa
 
 from server.board import Board
 from server.metrics import Metrics
-from server.outbox import BATCH, Outbox, open_outbox
+from server.outbox import BATCH, OTHERS_PATIENCE, Outbox, open_outbox
 from server.store.engine import Store, open_store
 from server.store.outbox import OutboxItem, insert_outbox, outbox_depth
+from server.store.tables import UtcTime
 from tests.server.store.rows import make_session
 from tests.waiting import until
 
@@ -58,7 +59,7 @@ async def test_surface_that_hangs_in_many_sessions_delays_no_other_surface(store
         await owe(store, f"s{number}", "hanging")
     await owe(store, "last", "quick")
     surfaces = {"hanging": hanging, "quick": quick}
-    async with open_outbox(Outbox(store, surfaces, Metrics(), Board()), is_alone=True):
+    async with open_outbox(Outbox(store, surfaces, Metrics(), Board(), is_alone=True)):
 
         async def is_told() -> bool:
             return len(hanging.told) == BATCH and quick.told == ["last-0"]
@@ -73,16 +74,16 @@ async def test_slow_telling_is_not_begun_by_another_process(
     claim = timedelta(seconds=0.6)
     await owe(store, "s1", "slow")
     async with open_store(database_url) as second:
-        outbox = Outbox(store, {"slow": slow}, Metrics(), Board(), claim=claim)
-        rival = Outbox(second, {"slow": other}, Metrics(), Board(), claim=claim)
-        async with open_outbox(outbox, is_alone=False):
+        outbox = Outbox(store, {"slow": slow}, Metrics(), Board(), is_alone=False, claim=claim)
+        rival = Outbox(second, {"slow": other}, Metrics(), Board(), is_alone=False, claim=claim)
+        async with open_outbox(outbox):
 
             async def is_told() -> bool:
                 return bool(slow.told)
 
             await until(is_told)
             over = datetime.now(UTC) + 3 * claim
-            async with open_outbox(rival, is_alone=False):
+            async with open_outbox(rival):
 
                 async def is_over() -> bool:
                     rival.wake()
@@ -94,12 +95,46 @@ async def test_slow_telling_is_not_begun_by_another_process(
     assert (slow.told, other.told) == (["s1-0"], [])
 
 
+async def test_surface_of_another_process_is_left_to_it_until_nobody_can_have_it(
+    store: Store, database_url: str
+) -> None:
+    here, there = Telephone(), Telephone()
+    here.answers.set()
+    there.answers.set()
+    await owe(store, "s1", "there")
+    await owe(store, "s2", "here")
+    outbox = Outbox(store, {"here": here}, Metrics(), Board(), is_alone=False)
+
+    async def is_told() -> bool:
+        return bool(here.told)
+
+    async with open_store(database_url) as second, open_outbox(outbox):
+        await until(is_told)
+        rival = Outbox(second, {"there": there}, Metrics(), Board(), is_alone=False)
+        async with open_outbox(rival):
+            await until(lambda: _is_settled(store))
+        assert there.told == ["s1-0"]
+        await owe(store, "s3", "gone")
+        async with store.write() as db:
+            long_ago = datetime.now(UTC) - OTHERS_PATIENCE
+            await db.execute(
+                sa.text("UPDATE outbox SET created_at = :then WHERE id = 's3-0'").bindparams(
+                    sa.bindparam("then", long_ago, type_=UtcTime())
+                )
+            )
+        outbox.wake()
+        await until(lambda: _is_settled(store))
+    async with store.read() as db:
+        status = await db.scalar(sa.text("SELECT status FROM outbox WHERE id = 's3-0'"))
+    assert status == "UNDELIVERABLE"
+
+
 async def test_telling_that_is_under_way_when_the_server_stops_is_finished(store: Store) -> None:
     slow = Telephone()
     await owe(store, "s1", "slow")
     opened = AsyncExitStack()
     await opened.enter_async_context(
-        open_outbox(Outbox(store, {"slow": slow}, Metrics(), Board()), is_alone=True)
+        open_outbox(Outbox(store, {"slow": slow}, Metrics(), Board(), is_alone=True))
     )
 
     async def is_told() -> bool:

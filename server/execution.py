@@ -1,0 +1,192 @@
+"""Executes one run: from its trigger to an outcome that is written and told."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from channels.port import RunSink
+from server.agent.context import RunContext
+from server.agent.history import History
+from server.agent.loop import AgentLoop
+from server.agent.speaker import say
+from server.agent.stopping import unless_stopped
+from server.attachments import Attachments
+from server.delivery import DELIVER
+from server.ending import Written, write_ending
+from server.errors import Fenced, StoreUnavailable
+from server.log import fault_of
+from server.outcome import FINISHED, Ending, ending_of, failed, waiting
+from server.session_state import RunState
+from server.store.approvals import Approval, approvals_of
+from server.store.engine import Store
+from server.store.finish import finish
+from server.store.runs import Run
+from server.store.sessions import Session
+from server.surfaces import turn_of
+from server.telling import Teller
+
+log = logging.getLogger(__name__)
+
+STORE_PATIENCE_SECONDS: Final = 5.0
+"""How long an outcome waits for the store before people are told that the run failed."""
+
+MAX_ATTEMPTS: Final = 10
+"""A run that was cut so often, beyond once a round, is given up: it may be what kills us."""
+
+OnRestart = Literal["resume", "fail"]
+
+
+class Shells(Protocol):
+    """The processes that runs started."""
+
+    async def kill_run(self, run_id: str) -> None:
+        """End what this run left running."""
+
+    async def kill_session(self, session_id: str) -> None:
+        """End what any run of this session left running."""
+
+
+@dataclass(slots=True)
+class ActiveRun:
+    """A run that this process executes."""
+
+    run: Run
+    session: Session
+    sink: RunSink
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    context: RunContext | None = None
+    steered: bool = False
+    """Somebody wants to join; kept here until there is a context."""
+    is_first: bool = False
+    is_ending: bool = False
+    """Executed; only its outcome is still to be written."""
+    started_at: float = field(default_factory=time.monotonic)
+    task: asyncio.Task[None] | None = None
+
+
+class Executor:
+    """Executes runs; what they are belongs to `ActiveRun`, so one serves all."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        history: History,
+        loop: AgentLoop,
+        attachments: Attachments,
+        teller: Teller,
+        shells: Shells,
+        on_restart: OnRestart,
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._loop = loop
+        self._attachments = attachments
+        self._teller = teller
+        self._shells = shells
+        self._on_restart = on_restart
+
+    async def run(self, active: ActiveRun) -> Ending | None:
+        """Execute the run; None if it belongs to another process now."""
+        locale = active.session.locale
+        sink = active.sink
+        try:
+            await self._fetch_files(active)
+            context = await self._history.open(active.run, active.session, active.cancelled)
+            context.has_steered = active.steered
+            context.answers = await self._answers(active.run)
+            active.context = context
+            if self._is_given_up(active.run):
+                await self._loop.abandon(context, sink)
+                return failed("server_restart", locale)
+            return await self._go(context, sink)
+        except Fenced:
+            log.warning("[run] fenced session=%s run=%s", active.session.id, active.run.id)
+            return None
+        except StoreUnavailable as error:
+            log.error("[run] failed session=%s run=%s: %s", active.session.id, active.run.id, error)
+            return ending_of(error, locale)
+        except Exception as error:  # noqa: BLE001 - whatever broke, the run has an outcome
+            ending = ending_of(error, locale)
+            if ending.code == "internal":
+                log.error("[run] failed session=%s %s", active.session.id, fault_of(error))
+            return ending
+        finally:
+            if active.cancelled.is_set():
+                await self._shells.kill_run(active.run.id)
+
+    async def _go(self, context: RunContext, sink: RunSink) -> Ending:
+        """What the run's trigger means; raises as `AgentLoop.execute`."""
+        run = context.run
+        if run.trigger == "compact":
+            await self._loop.compact(context, sink)
+        elif run.trigger == DELIVER:
+            await self._loop.deliver(context, sink, run.input.text if run.input else "")
+        elif any(answer.status == "EXPIRED" for answer in context.answers.values()):
+            await self._loop.abandon(context, sink)
+            return failed("interrupt_expired", context.session.locale)
+        else:
+            questions = await self._loop.execute(context, sink)
+            if questions:
+                return waiting(questions)
+        return FINISHED
+
+    async def _answers(self, run: Run) -> dict[str, Approval]:
+        """What people said of the calls that the run goes on with."""
+        if run.input is None or run.input.resumes is None:
+            return {}
+        async with self._store.read() as db:
+            asked = await approvals_of(db, run.input.resumes)
+        return {approval.interrupt.call_id: approval for approval in asked}
+
+    def _is_given_up(self, run: Run) -> bool:
+        """Whether a run that a dead process left is not to go on."""
+        most = MAX_ATTEMPTS + run.rounds if self._on_restart == "resume" else 1
+        return run.attempt > most
+
+    async def _fetch_files(self, active: ActiveRun) -> None:
+        """Fetch what a chat's message brings; the person can stop that too."""
+        turn = turn_of(active.run, active.session)
+        if turn is not None and active.run.message_id is not None:
+            fetching = self._attachments.fetch(active.run.message_id, active.session, turn)
+            await unless_stopped(fetching, active.cancelled)
+
+    async def end(self, active: ActiveRun, ending: Ending) -> Written | None:
+        """Write the outcome, then tell it; None if another process has the run now.
+
+        While the store does not answer, watchers are told of the failure after a while, and the
+        outcome is written as soon as it can be.
+        """
+        outcome = ending.outcome(active.run, active.context, self._loop.model_name)
+        tried = time.monotonic()
+        is_shown = False
+        pause = 0.2
+        while True:
+            try:
+                written = await finish(write_ending(self._store, active.run, outcome))
+                break
+            except Fenced:
+                return None
+            except StoreUnavailable as error:
+                if not is_shown and time.monotonic() - tried > STORE_PATIENCE_SECONDS:
+                    outcome = ending_of(error, active.session.locale).outcome(
+                        active.run, active.context, self._loop.model_name
+                    )
+                    is_shown = True
+                    active.sink.emit(outcome)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+        if not is_shown:
+            if written.last_message is not None:
+                say(active.sink, written.last_message)
+            active.sink.emit(outcome)
+        self._teller.ended(outcome, written, time.monotonic() - active.started_at)
+        return written
+
+    def show_running(self, active: ActiveRun) -> None:
+        """The run goes on, or is about to be stopped."""
+        rounds = active.context.rounds if active.context is not None else active.run.rounds
+        run = RunState(active.run.id, active.cancelled.is_set(), rounds)
+        self._teller.running(active.session, run)
