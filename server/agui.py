@@ -7,7 +7,8 @@ server sends, so they are spliced from parts and carry no time; everything else 
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import assert_never
+from datetime import UTC
+from typing import Final, assert_never
 
 import msgspec
 
@@ -20,6 +21,8 @@ from channels.events import (
     CallStarted,
     Compaction,
     Discarded,
+    Interrupt,
+    InterruptReason,
     Outcome,
     ReasoningAdded,
     ReasoningFinished,
@@ -28,6 +31,9 @@ from channels.events import (
     RoundStarted,
     RunEvent,
     RunStarted,
+    SubagentFailed,
+    SubagentFinished,
+    SubagentStarted,
     TextAdded,
     TextFinished,
     TextStarted,
@@ -41,6 +47,24 @@ Delta = TextAdded | ReasoningAdded | CallArguments
 DELTA_KINDS = (TextAdded, ReasoningAdded, CallArguments)
 DELTA_TAIL = b'"}'
 """Ends what `delta_head` began, after any number of `escape`d texts."""
+
+RESPONSE_SCHEMAS: Final[Mapping[InterruptReason, Mapping[str, object]]] = {
+    "tool_call": {
+        "type": "object",
+        "properties": {
+            "approved": {"type": "boolean"},
+            "editedArgs": {"type": "object"},
+            "note": {"type": "string"},
+        },
+        "required": ["approved"],
+    },
+    "input_required": {
+        "type": "object",
+        "properties": {"answer": {"type": "string"}},
+        "required": ["answer"],
+    },
+}
+"""What answers an interrupt on `/agui`; the socket has `approval.respond`."""
 
 _DISCARDED_HEAD = b'{"type":"CUSTOM","name":"headway.discarded"'
 
@@ -150,6 +174,11 @@ def messages_snapshot(messages: Sequence[Mapping[str, object]], now_ms: int) -> 
     return _encode({"type": "MESSAGES_SNAPSHOT", "messages": messages, "timestamp": now_ms})
 
 
+def run_error(code: str, message: str, now_ms: int) -> bytes:
+    """A stream's only event: there is no run."""
+    return _encode({"type": "RUN_ERROR", "message": message, "code": code, "timestamp": now_ms})
+
+
 def _encode(value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
@@ -183,6 +212,8 @@ def _events(event: RunEvent, session_id: str) -> list[_Event]:
             return _reasoning(event)
         case CallStarted() | CallFinished() | CallResult() | CallProgress():
             return [_call(event)]
+        case SubagentStarted() | SubagentFinished() | SubagentFailed():
+            return [_subagent(event)]
         case Compaction():
             return [_compaction(event)]
         case Discarded():
@@ -294,6 +325,28 @@ def _result_metadata(event: CallResult) -> _Event:
     return metadata
 
 
+def _subagent(event: SubagentStarted | SubagentFinished | SubagentFailed) -> _Event:
+    key = event.run_id
+    match event:
+        case SubagentStarted():
+            return {
+                "type": "SUBAGENT_STARTED",
+                "subagentRunId": key,
+                "name": event.name,
+                "parentToolCallId": event.call_id,
+                "metadata": {"sessionId": event.session_id},
+            }
+        case SubagentFinished():
+            return {"type": "SUBAGENT_FINISHED", "subagentRunId": key}
+        case SubagentFailed():
+            return {
+                "type": "SUBAGENT_ERROR",
+                "subagentRunId": key,
+                "message": event.text,
+                "code": event.code,
+            }
+
+
 def _compaction(event: Compaction) -> _Event:
     content: dict[str, object] = {"state": event.state, "droppedMessages": event.dropped_messages}
     return _activity(event.activity_id, "COMPACTION", content)
@@ -336,10 +389,22 @@ def _finished(event: Outcome) -> _Event:
     if event.status == "cancelled":
         return {"type": "cancelled"}
     if event.status == "waiting":
-        key = str(event.metadata.get("interruptId", event.run_id))
-        interrupt = {"id": key, "reason": event.code, "message": event.text}
-        return {"type": "interrupt", "interrupts": [interrupt]}
+        return {"type": "interrupt", "interrupts": [_interrupt(one) for one in event.interrupts]}
     return {"type": "success"}
+
+
+def _interrupt(interrupt: Interrupt) -> _Event:
+    fields: dict[str, object] = {
+        "id": interrupt.id,
+        "reason": interrupt.reason,
+        "message": interrupt.message,
+        "toolCallId": interrupt.call_id,
+        "responseSchema": RESPONSE_SCHEMAS[interrupt.reason],
+        "metadata": {"toolName": interrupt.tool_name, "options": list(interrupt.options)},
+    }
+    if interrupt.expires_at is not None:
+        fields["expiresAt"] = interrupt.expires_at.astimezone(UTC).isoformat()
+    return fields
 
 
 def _usage(event: Outcome) -> list[_Event]:

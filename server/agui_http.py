@@ -28,6 +28,7 @@ from starlette.routing import BaseRoute, Route
 
 from channels.port import Inbound, InboundFile
 from server import agui
+from server.agui_resume import Resumed, mistake_stream, take_answers
 from server.auth import User
 from server.errors import BadRequest, Conflict, NotFound
 from server.eventring import EventRing, RunSpan
@@ -45,24 +46,30 @@ _FILE_URL = agui.file_url("")
 
 
 async def post_agui(request: Request[State]) -> Response:
-    """Run the last user message and stream the run's events.
+    """Run the last user message, or go on with the answers to what waits; stream the run's events.
 
     A busy thread is answered 409 before any stream starts.
     """
     user = signed_in(request)
     asked = _asked(await request.body())
-    if asked.resume:
-        raise BadRequest("nothing waits for an answer", "resume")
     session = await _thread(request.state, user, asked.thread_id)
     ring = request.state["logs"].of(session.id)
     cursor = ring.head
-    submitted = await request.state["inbox"].submit(await _inbound(request.state, session, asked))
-    if submitted.duplicate:
-        span = ring.run(submitted.run_id)
+    if asked.resume:
+        resumed = await take_answers(request.state, session, asked, user)
+        if not isinstance(resumed, Resumed):
+            return event_stream(mistake_stream(resumed, session))
+        run_id, is_repeat = resumed.run_id, resumed.is_repeat
+    else:
+        inbound = await _inbound(request.state, session, asked)
+        submitted = await request.state["inbox"].submit(inbound)
+        run_id, is_repeat = submitted.run_id, submitted.duplicate
+    if is_repeat:
+        span = ring.run(run_id)
         if span is None:
             raise Conflict("resync_required", "this run is over and its events are not kept")
         cursor = span.first - 1
-    stream = _RunStream(request.state, ring, session.id, submitted.run_id, user.name)
+    stream = _RunStream(request.state, ring, session.id, run_id, user.name)
     return event_stream(stream.chunks(cursor, cancel=_cancels(asked)))
 
 
@@ -206,7 +213,9 @@ def _capabilities() -> AgentCapabilities:
         tools=ToolsCapabilities(supported=True, parallel_calls=True, client_provided=False),
         state=StateCapabilities(snapshots=False, deltas=False, persistent_state=True),
         reasoning=ReasoningCapabilities(supported=True, streaming=True, encrypted=False),
-        human_in_the_loop=HumanInTheLoopCapabilities(supported=False, interrupts=False),
+        human_in_the_loop=HumanInTheLoopCapabilities(
+            supported=True, approvals=True, interventions=True, interrupts=True
+        ),
     )
 
 

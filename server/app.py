@@ -4,24 +4,33 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from starlette.applications import Starlette
 
-from guard import RULES
-from server import hooks
+from channels.clock import SYSTEM, Clock
+from guard import Rules
+from server import hooks, schedule
 from server.agent.calls import CallRunner
 from server.agent.compaction import CompactionSettings, Compactor
+from server.agent.consent import Consent
 from server.agent.history import History
 from server.agent.journal import Journal
 from server.agent.loop import AgentLoop
 from server.agui_http import routes as agui_routes
+from server.approvals import Approvals, open_approvals_watch
 from server.attachments import Attachments
 from server.auth import OriginPolicy, Users
 from server.board import Board
 from server.bots import Bots, open_bots
 from server.chats import ChatInbox
+from server.children import open_children
+from server.delegate import SUBAGENT, Delegate
+from server.delivery import Deliveries
 from server.eventlog import EventLogs
+from server.execution import Executor
 from server.http import middleware, routes
 from server.inbox import Birth, SessionInbox
 from server.llm.builtin import BuiltinModel
@@ -32,7 +41,9 @@ from server.outbox import Outbox, open_outbox
 from server.probe import open_probe
 from server.rest import ERROR_HANDLERS
 from server.runs import Runs, open_runs
+from server.schedule import Scheduler, open_scheduler
 from server.settings import Settings
+from server.signals import RunSignals
 from server.state import State
 from server.store.blobs import Blobs
 from server.store.engine import Store, open_store
@@ -40,16 +51,37 @@ from server.store.lock import hold_lock
 from server.surfaces import Ways
 from server.telling import Teller
 from server.titles import Titles, open_titles
+from server.tools.ask import AskUser
 from server.tools.base import Registry, Tool
 from server.tools.files import EditFile, ListDir, ReadFile, WriteFile
 from server.tools.image import ViewImage
+from server.tools.mcp import open_mcp
+from server.tools.schedule import (
+    NORMALISER,
+    SCHEDULE_TASK,
+    ListScheduledTasks,
+    ScheduleTask,
+    Tasks,
+)
 from server.tools.search import GrepSearch, find_ripgrep
+from server.tools.send import SEND_MESSAGE, SEND_NORMALISER, SendMessage
 from server.tools.shell import Shells, ShellTool, child_environment
+from server.tools.subagents import SpawnSubagent, WaitSubagents
 from server.upkeep import open_upkeep
 from server.websurface import WebSurface
 from server.ws.endpoint import Sockets
 
-WEB_SURFACES: Final = ("web", "agui")
+RULES: Final = Rules(
+    normalisers=MappingProxyType(
+        {
+            SCHEDULE_TASK: NORMALISER,
+            SEND_MESSAGE: SEND_NORMALISER,
+        }
+    )
+)
+"""What the guard is told of our tools' results."""
+
+WEB_SURFACES: Final = ("web", "agui", SUBAGENT, schedule.TRIGGER)
 """Origins whose people watch the event log; their outbox only refreshes lists."""
 
 
@@ -80,11 +112,14 @@ def create_app(settings: Settings, environment: Mapping[str, str]) -> Starlette:
 
 @asynccontextmanager
 async def open_state(
-    settings: Settings, environment: Mapping[str, str], closing: asyncio.Event
+    settings: Settings,
+    environment: Mapping[str, str],
+    closing: asyncio.Event,
+    clock: Clock = SYSTEM,
 ) -> AsyncIterator[State]:
-    """The opened application without its HTTP side."""
+    """The opened application without its HTTP side; scheduled tasks go by *clock*."""
     async with AsyncExitStack() as opened:
-        yield await _open(opened, settings, environment, closing)
+        yield await _open(opened, settings, environment, closing, clock)
 
 
 async def _open(
@@ -92,6 +127,7 @@ async def _open(
     settings: Settings,
     environment: Mapping[str, str],
     closing: asyncio.Event,
+    clock: Clock,
 ) -> State:
     """Open everything, the store first, so that it is closed last."""
     store = await opened.enter_async_context(open_store(settings.database_url.get_secret_value()))
@@ -105,32 +141,70 @@ async def _open(
     metrics.watch_event_log(logs.kept)
     model = await _open_model(opened, settings)
     shells = await opened.enter_async_context(Shells(child_environment(environment)))
+    children = await opened.enter_async_context(open_children(store, board))
     titles = await opened.enter_async_context(open_titles(Titles(store, model, board)))
     bots = Bots()
     web = WebSurface(board, store)
     ways = Ways(dict.fromkeys(WEB_SURFACES, web), bots.surfaces, store)
-    outbox = Outbox(store, ways, metrics, board)
-    history = History(store, blobs, RULES, settings.workspace.resolve())
-    runs = Runs(
+    outbox = Outbox(store, ways, metrics, board, is_alone=is_alone)
+    signals = RunSignals()
+    delegate = Delegate(store=store, signals=signals, board=board, limits=settings.subagents)
+    mcp = await opened.enter_async_context(open_mcp(settings.mcp, environment))
+    metrics.watch_mcp(mcp.health)
+    tasks_changed = asyncio.Event()
+    tasks = Tasks(store, partial(schedule.time_of, clock), tasks_changed.set)
+    deliveries = Deliveries(store, signals)
+    registry = Registry(_tools(settings, shells, delegate, tasks, deliveries), mcp)
+    history = History(store, blobs, RULES, settings.workspace.resolve(), registry)
+    teller = Teller(logs=logs, board=board, metrics=metrics, surfaces=bots.surfaces)
+    executor = Executor(
         store=store,
         history=history,
-        loop=_loop(settings, model, history, Journal(store, metrics), store, blobs, shells),
+        loop=_loop(settings, model, history, Journal(store, metrics), store, blobs, registry),
         attachments=Attachments(store, blobs, bots.surfaces),
-        teller=Teller(logs=logs, board=board, metrics=metrics, surfaces=bots.surfaces),
+        teller=teller,
+        shells=shells,
+        on_restart=settings.on_restart,
+    )
+    runs = Runs(
+        store=store,
+        executor=executor,
+        teller=teller,
         shells=shells,
         told=outbox.wake,
         first_finished=titles.ask,
-        on_restart=settings.on_restart,
+        signals=signals,
         is_alone=is_alone,
     )
     birth = Birth(settings.locale, settings.timezone)
-    inbox = SessionInbox(store=store, runs=runs, logs=logs, board=board, birth=birth)
-    chats = ChatInbox(store=store, inbox=inbox, runs=runs, locale=settings.locale)
+    approvals = Approvals(store=store, runs=runs, board=board, told=outbox.wake)
+    inbox = SessionInbox(
+        store=store,
+        runs=runs,
+        approvals=approvals,
+        logs=logs,
+        board=board,
+        children=children,
+        birth=birth,
+    )
+    chats = ChatInbox(
+        store=store, inbox=inbox, approvals=approvals, runs=runs, locale=settings.locale
+    )
+    scheduler = Scheduler(
+        store=store,
+        runs=runs,
+        locale=settings.locale,
+        awake=tasks_changed,
+        delete_session=inbox.delete_session,
+        clock=clock,
+    )
     # Bots first: what is recovered and what is still owed goes out by them.
     await opened.enter_async_context(open_bots(bots, settings, chats))
     metrics.watch_channels(bots.health)
     await opened.enter_async_context(open_runs(runs))
-    await opened.enter_async_context(open_outbox(outbox, is_alone=is_alone))
+    await opened.enter_async_context(open_approvals_watch(approvals))
+    await opened.enter_async_context(open_outbox(outbox))
+    await opened.enter_async_context(open_scheduler(scheduler))
     await opened.enter_async_context(open_upkeep(store))
     await opened.enter_async_context(_farewell(closing, board))
     return State(
@@ -138,8 +212,12 @@ async def _open(
         store=store,
         blobs=blobs,
         inbox=inbox,
+        approvals=approvals,
+        signals=signals,
+        scheduler=scheduler,
         chats=chats,
         bots=bots,
+        mcp=mcp,
         logs=logs,
         board=board,
         users=Users.from_settings(settings),
@@ -193,9 +271,9 @@ def _loop(
     journal: Journal,
     store: Store,
     blobs: Blobs,
-    shells: Shells,
+    registry: Registry,
 ) -> AgentLoop:
-    registry = Registry(_tools(settings, shells))
+    consent = Consent(registry, settings.approvals)
     compactor = Compactor(
         model=model,
         history=history,
@@ -210,14 +288,16 @@ def _loop(
     return AgentLoop(
         model=model,
         history=history,
-        registry=registry,
-        calls=CallRunner(registry, store, blobs, RULES),
+        calls=CallRunner(registry, consent, store, blobs, RULES),
         journal=journal,
         compactor=compactor,
+        consent=consent,
     )
 
 
-def _tools(settings: Settings, shells: Shells) -> list[Tool]:
+def _tools(
+    settings: Settings, shells: Shells, delegate: Delegate, tasks: Tasks, deliveries: Deliveries
+) -> list[Tool]:
     tools: list[Tool] = [
         ReadFile(),
         WriteFile(),
@@ -225,7 +305,13 @@ def _tools(settings: Settings, shells: Shells) -> list[Tool]:
         ListDir(),
         ViewImage(),
         GrepSearch(find_ripgrep()),
+        AskUser(),
+        ScheduleTask(tasks),
+        ListScheduledTasks(tasks),
+        SendMessage(deliveries),
     ]
     if settings.shell.enabled:
         tools.append(ShellTool(shells))
+    if settings.subagents.depth > 0:
+        tools += [SpawnSubagent(delegate), WaitSubagents(delegate)]
     return tools

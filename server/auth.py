@@ -69,6 +69,13 @@ class Users:
         scheme, _, token = authorization.partition(" ")
         return self.by_token(token.strip()) if scheme.lower() == "bearer" else None
 
+    def login_seconds_left(self, headers: Headers, cookies: Mapping[str, str]) -> float | None:
+        """How long the login lasts that `from_headers` believes; None for one without an end."""
+        if "authorization" in headers or self.by_cookie(cookies.get(COOKIE, "")) is None:
+            return None
+        ends_at, _, _ = cookies[COOKIE].partition(".")
+        return int(ends_at) - self._clock()
+
     def cookie_for(self, token: str) -> str:
         """The login cookie's value for a *token* that `by_token` knows.
 

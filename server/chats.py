@@ -9,9 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels import sentences as chat_sentences
 from channels.errors import InboxRefused, InboxUnavailable
-from channels.port import QUEUE_MAX, ChatAddress, Command, Inbound, Submitted
+from channels.port import QUEUE_MAX, ChatAddress, Command, Decision, Inbound, Submitted
 from server import sentences
-from server.begin import COMPACT_COMMAND
+from server.approvals import Approvals, Given, Word
+from server.begin import COMPACT_COMMAND, UNASKED
 from server.errors import (
     BadRequest,
     Conflict,
@@ -22,12 +23,13 @@ from server.errors import (
 )
 from server.inbox import SessionInbox
 from server.runs import Runs
+from server.store.approvals import Approval, load_approval, open_approvals
 from server.store.chats import bind_chat, bound_session
 from server.store.engine import Store
 from server.store.inbound import find_inbound, insert_inbound
 from server.store.rows import lock_session
 from server.store.runs import delete_queue, keep_handle, load_run, running
-from server.store.sessions import Session, load_session
+from server.store.sessions import Session, children_of, load_session
 
 CHAT_KIND = "chat"
 """Kind of a chat's sessions: their queue goes on after a failure, for nobody looks at a page."""
@@ -36,16 +38,35 @@ CHAT_KIND = "chat"
 class ChatInbox:
     """Fits `channels.port.Inbox` by shape."""
 
-    def __init__(self, *, store: Store, inbox: SessionInbox, runs: Runs, locale: Locale) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        inbox: SessionInbox,
+        approvals: Approvals,
+        runs: Runs,
+        locale: Locale,
+    ) -> None:
         self._store = store
         self._inbox = inbox
+        self._approvals = approvals
         self._runs = runs
         self._locale = locale
 
     async def submit(self, inbound: Inbound) -> Submitted:
-        """Store *inbound* in its chat's session and start or queue its run."""
+        """Store *inbound* in its chat's session and start or queue its run.
+
+        A side question gets a session beside it; the chat goes on speaking to the same one.
+        """
+        is_empty = not (inbound.text.strip() or inbound.files or inbound.remote_files)
+        if inbound.is_sideline and is_empty:
+            raise InboxRefused(sentences.nothing_asked_aside(self._locale))
         with self._refusals():
             session = await self._session(inbound)
+            if session.status == "WAITING" and not inbound.is_sideline:
+                answered = await self._answered(session, inbound)
+                if answered is not None:
+                    return answered
             return await self._inbox.submit(replace(inbound, session_id=session.id))
 
     async def command(
@@ -62,7 +83,7 @@ class ChatInbox:
                 known = await find_inbound(db, keys)
             if known is None:
                 try:
-                    return await self._obey(chat, command, keys, reply_to)
+                    return await self._obey(chat, command, keys, sender, reply_to)
                 except Duplicate:
                     return ""
             if command == "stop" and known.run_id:  # we may have died before the run heard of it
@@ -89,6 +110,17 @@ class ChatInbox:
                 return False
             return await self._runs.cancel(run.session_id, run_id)
 
+    async def decide(self, interrupt_id: str, decision: Decision, by: str, text: str = "") -> str:
+        """Answer a question; one line for whoever pressed the button."""
+        with self._refusals():
+            try:
+                given = await self._approvals.answer(
+                    interrupt_id, Word(decision=decision, by=by, text=text)
+                )
+            except Conflict as error:
+                return await self._too_late(interrupt_id, error)
+        return self._verdict(given.approval)
+
     async def keep(self, run_id: str, handle: str) -> None:
         """Remember the card of a run."""
         with self._refusals():
@@ -96,14 +128,19 @@ class ChatInbox:
                 await keep_handle(db, run_id, handle)
 
     async def _obey(
-        self, chat: ChatAddress, command: Command, keys: Sequence[str], reply_to: str | None
+        self,
+        chat: ChatAddress,
+        command: Command,
+        keys: Sequence[str],
+        sender: str,
+        reply_to: str | None,
     ) -> str:
         if command == "new":
             session = await self._new_session(chat, keys)
             return sentences.new_session(session.locale)
         session = await self._session_of(chat)
         if command == "stop":
-            return await self._stop(session, keys)
+            return await self._stop(session, keys, sender)
         if command == "compact":
             return await self._compact(
                 session,
@@ -116,11 +153,61 @@ class ChatInbox:
                     reply_to=reply_to,
                 ),
             )
+        if command in ("approve", "deny"):
+            given = await self._answer_all(session, Word(command, sender, keys=keys))
+            if given is not None:
+                return self._verdict(given.approval)
         async with self._store.write() as db:
             await _note(db, keys, session)
+        if command in ("approve", "deny"):
+            return sentences.nothing_asked(session.locale)
         if command == "status":
             return sentences.status(session.locale, await self._inbox.state_of(session.id))
         return sentences.help_text(session.locale)
+
+    async def _answered(self, session: Session, inbound: Inbound) -> Submitted | None:
+        """Take a message for the answer to what the model asked; None if it asked nothing."""
+        text = inbound.text.strip()
+        async with self._store.read() as db:
+            known = await find_inbound(db, inbound.keys)
+            asked = await open_approvals(db, session.id)
+        questions = [one for one in asked if one.interrupt.reason == "input_required"]
+        if known is not None or not text or not questions:
+            return None
+        word = Word(
+            decision="approve",
+            by=inbound.sender,
+            text=text,
+            keys=inbound.keys,
+            reply_to=inbound.reply_to,
+        )
+        given = await self._approvals.answer(questions[0].interrupt.id, word, session.id)
+        return Submitted(session.id, given.run_id or questions[0].run_id, "started")
+
+    async def _answer_all(self, session: Session, word: Word) -> Given | None:
+        """Take *word* for all that the chat is asked, by its session and its side questions."""
+        async with self._store.read() as db:
+            children = await children_of(db, session.id)
+        given: Given | None = None
+        for asking in [session, *(child for child in children if child.kind == "sideline")]:
+            taken = await self._approvals.answer_open(asking.id, word)
+            if taken is not None:
+                given = given or taken
+                word = replace(word, keys=())  # they are kept with what they answered first
+        return given
+
+    async def _too_late(self, interrupt_id: str, error: Conflict) -> str:
+        if error.code == "approval_expired":
+            return self._verdict_line("EXPIRED", None)
+        async with self._store.read() as db:
+            approval = await load_approval(db, interrupt_id)
+        return sentences.answered_before(self._locale, self._verdict(approval))
+
+    def _verdict(self, approval: Approval) -> str:
+        return self._verdict_line(approval.status, approval.answered_by)
+
+    def _verdict_line(self, status: str, by: str | None) -> str:
+        return sentences.verdict(self._locale, status, by)
 
     async def _compact(self, session: Session, asked: Inbound) -> str:
         submitted = await self._inbox.submit(asked)
@@ -130,13 +217,14 @@ class ChatInbox:
             return chat_sentences.queued(session.locale, submitted.position or 1)
         return sentences.compacting(session.locale)
 
-    async def _stop(self, session: Session, keys: Sequence[str]) -> str:
+    async def _stop(self, session: Session, keys: Sequence[str], sender: str) -> str:
         async with self._store.write() as db:
             await lock_session(db, session.id)  # nothing of the queue begins meanwhile
             run = await running(db, session.id)
-            dropped = await delete_queue(db, session.id)
+            dropped = await delete_queue(db, session.id, but=UNASKED)
             await _note(db, keys, session, run.id if run is not None else "")
-        was_running = run is not None and await self._runs.cancel(session.id, run.id)
+        run_id = run.id if run is not None else None
+        was_running = await self._inbox.cancel(session.id, run_id, sender)
         return sentences.stopped(session.locale, was_running=was_running, dropped=dropped)
 
     async def _session(self, inbound: Inbound) -> Session:

@@ -6,7 +6,7 @@ import shutil
 import stat
 import sys
 import zoneinfo
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,8 +19,9 @@ from server.bots import dingtalk_config, feishu_config
 from server.errors import SettingsError, StoreRefused, StoreUnavailable
 from server.llm.openai import ModelSettings, open_model
 from server.serve import listen
-from server.settings import Settings
+from server.settings import McpSettings, Settings
 from server.store.migrate import head, revision
+from server.tools.mcp import check_mcp
 from server.tools.search import find_ripgrep
 
 OLDEST_PYTHON = (3, 11)
@@ -43,8 +44,12 @@ class Finding:
         return f"{self.verdict:4}  {self.subject}: {self.text}"
 
 
-def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at everything the server needs, the slow things last."""
+def examine(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at everything the server needs, the slow things last.
+
+    Args:
+        environment: Of this process; what child processes inherit is chosen from it.
+    """
     yield _python()
     yield _folder("data folder", settings.data_dir, "HEADWAY_DATA_DIR")
     yield _folder("workspace", settings.workspace, "HEADWAY_WORKSPACE")
@@ -57,6 +62,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _test_programs()
     yield _model(settings)
     yield from _bots(settings)
+    for name, server in settings.mcp.items():
+        yield _mcp(name, server, environment)
 
 
 def is_healthy(findings: Sequence[Finding]) -> bool:
@@ -205,10 +212,26 @@ def _checked(bot: str, checks: Iterable[Check], allow: Sequence[str]) -> Iterato
         yield Finding("warn", f"{bot} allow", text)
 
 
-def report(settings: Settings, say: Callable[[str], None]) -> bool:
+def _mcp(name: str, server: McpSettings, environment: Mapping[str, str]) -> Finding:
+    """Connect once; what the server's program says of its trouble goes to the error output."""
+    subject = f"mcp {name}"
+    try:
+        reason, offered = asyncio.run(check_mcp(server, environment, sys.stderr))
+    except SettingsError as error:
+        return Finding("fail", subject, str(error))
+    if reason is not None:
+        return Finding("warn", subject, f"{reason}; until it is there its tools are not")
+    missing = {*server.kinds, *(server.tools or ())} - set(offered)
+    if missing:
+        text = f"has no tool named {', '.join(sorted(missing))}; it has {', '.join(offered)}"
+        return Finding("warn", subject, text)
+    return Finding("ok", subject, f"lists {len(offered)} tools")
+
+
+def report(settings: Settings, environment: Mapping[str, str], say: Callable[[str], None]) -> bool:
     """Say each finding as it is found; whether the server can work."""
     findings = []
-    for finding in examine(settings):
+    for finding in examine(settings, environment):
         say(str(finding))
         findings.append(finding)
     return is_healthy(findings)

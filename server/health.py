@@ -11,6 +11,7 @@ from starlette.routing import Route
 from channels.port import Health
 from server.errors import StoreUnavailable
 from server.state import State
+from server.tools.mcp import McpHealth
 
 
 async def healthz(request: Request[State]) -> Response:
@@ -27,7 +28,8 @@ async def readyz(request: Request[State]) -> Response:
     is_closing = state["closing"].is_set()
     is_ready = not is_closing and all(check["ok"] for check in [*checks.values(), *channels])
     status = "ready" if is_ready else "closing" if is_closing else "not_ready"
-    answer = {"status": status, "checks": checks, "channels": channels}
+    servers = [_server_check(server) for server in state["mcp"].health()]
+    answer = {"status": status, "checks": checks, "channels": channels, "mcp": servers}
     return _json(answer, 200 if is_ready else 503)
 
 
@@ -58,6 +60,19 @@ def _channel_check(bot: Health) -> dict[str, object]:
         found["reason"] = bot.reason
     if bot.last_frame_seconds is not None:
         found["lastFrameSeconds"] = round(bot.last_frame_seconds, 1)
+    return found
+
+
+def _server_check(server: McpHealth) -> dict[str, object]:
+    """Without a server its tools say that they are not available, and all else goes on."""
+    found: dict[str, object] = {
+        "ok": True,
+        "name": server.name,
+        "state": server.state,
+        "tools": server.tools,
+    }
+    if server.reason:
+        found["reason"] = server.reason
     return found
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from server import health, rest_files, rest_sessions
+from server import health, rest_files, rest_sessions, rest_tasks
 from server.auth import COOKIE, COOKIE_SECONDS, User
 from server.page import Page, SecurityHeaders
 from server.rest import (
@@ -100,6 +100,7 @@ def routes(web: Path = WEB) -> Sequence[BaseRoute]:
         Route("/api/me", me),
         *rest_sessions.ROUTES,
         *rest_files.ROUTES,
+        *rest_tasks.ROUTES,
         Route("/api/{rest:path}", unknown, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
         Mount("/", Page(web)),
     ]

@@ -1,19 +1,24 @@
 """Where every edge brings what it heard: finds the session, then starts, queues or steers a run."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels.port import QUEUE_MAX, Inbound, Submitted
+from server import sentences
+from server.approvals import Approvals, Word
 from server.begin import COMPACT_COMMAND, Begun, begin_run, user_message
 from server.board import Board
+from server.children import Children
 from server.errors import BadRequest, Conflict, Duplicate, Locale, NotFound
 from server.eventlog import EventLogs
 from server.message import FilePart, clean_text
 from server.runs import Runs
 from server.session_state import SessionState, load_state, queue_items, queue_patch
+from server.sideline import insert_sideline, load_inheritance
+from server.store.chats import set_reach
 from server.store.engine import Store
 from server.store.files import files_by_id
 from server.store.finish import finish
@@ -35,6 +40,7 @@ from server.store.runs import (
 from server.store.sessions import (
     Session,
     delete_session,
+    family_of,
     find_by_external_id,
     insert_session,
     load_session,
@@ -56,12 +62,22 @@ class SessionInbox:
     """The inbox over sessions in the store; also what people do to a session beside talking."""
 
     def __init__(
-        self, *, store: Store, runs: Runs, logs: EventLogs, board: Board, birth: Birth
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        approvals: Approvals,
+        logs: EventLogs,
+        board: Board,
+        children: Children,
+        birth: Birth,
     ) -> None:
         self._store = store
         self._runs = runs
+        self._approvals = approvals
         self._logs = logs
         self._board = board
+        self._children = children
         self._birth = birth
 
     async def submit(self, inbound: Inbound) -> Submitted:
@@ -75,7 +91,8 @@ class SessionInbox:
         """
         try:
             # Whoever asks may leave meanwhile; a run that is kept is launched all the same.
-            return await finish(self._submit(inbound))
+            work = self._ask_aside(inbound) if inbound.is_sideline else self._submit(inbound)
+            return await finish(work)
         except Duplicate:
             # The same message came twice at once, and the other one was first.
             async with self._store.read() as db:
@@ -96,9 +113,10 @@ class SessionInbox:
             waiting = await queued(db, session.id)
             if session.queue_paused and not waiting:
                 session = await _unheld(db, session)
-            is_busy = active is not None or (bool(waiting) and not session.queue_paused)
+            is_busy = active is not None or session.status == "WAITING"
+            is_busy = is_busy or (bool(waiting) and not session.queue_paused)
             if is_busy or self._runs.is_closing:
-                answer = await _wait(db, run, inbound, active, waiting)
+                answer = await _wait(db, session, run, inbound, active, waiting)
                 waiting.append(run)
             else:
                 placed = await insert_run(db, run, front=True)
@@ -113,6 +131,7 @@ class SessionInbox:
                 answer.position,
                 datetime.now(UTC),
             )
+            await _remember_reach(db, inbound)
         if begun is not None:
             self._runs.launch(begun)
         else:
@@ -121,9 +140,37 @@ class SessionInbox:
                 self._runs.steer(session.id)
         return answer
 
+    async def _ask_aside(self, inbound: Inbound) -> Submitted:
+        """Give a side question a session of its own and start its run there, whatever else runs.
+
+        What it inherits is read before the transaction that keeps it, so that the parent's run
+        waits on SQLite for no more than that.
+        """
+        async with self._store.read() as db:
+            known = await _known(db, inbound.keys)
+            if known is not None:
+                return known
+            parent = await load_session(db, _named_session(inbound))
+            inheritance = await load_inheritance(db, parent, inbound.from_message)
+        async with self._store.write() as db:
+            now = datetime.now(UTC)
+            child = await insert_sideline(db, parent, inheritance, now)
+            run = await insert_run(db, await _run_of(db, child, inbound))
+            begun = await begin_run(db, child, run, self._runs.lease(), now)
+            assert begun is not None  # nobody else has heard of it yet
+            await insert_inbound(db, inbound.keys, child.id, run.id, "started", None, now)
+            await _remember_reach(db, inbound)
+        self._runs.launch(begun)
+        return Submitted(child.id, run.id, "started")
+
     async def cancel(self, session_id: str, run_id: str | None, by: str) -> bool:
-        """Ask the session's run to stop; False if there is none (or another than *run_id*)."""
-        return await self._runs.cancel(session_id, run_id)
+        """Ask the session's run to stop; False if there is none (or another than *run_id*).
+
+        What waits for an answer is cancelled as well.
+        """
+        if await self._runs.cancel(session_id, run_id):
+            return True
+        return await self._approvals.answer_open(session_id, Word("cancel", by)) is not None
 
     async def remove_queued(self, session_id: str, item_id: str) -> None:
         """Take a message out of the queue; `NotFound` if it has started or never was there."""
@@ -206,14 +253,32 @@ class SessionInbox:
         return session
 
     async def delete_session(self, session_id: str) -> None:
-        """Stop the session's run and delete all that belongs to it; `NotFound` if there is none."""
+        """Stop what runs in the session and below it, and delete all of that.
+
+        Raises:
+            NotFound: There is none.
+        """
         async with self._store.read() as db:
             session = await load_session(db, session_id)
-        await self._runs.dismiss(session_id)
+        stopped: set[str] = set()
+        while working := await self._delete_unless_working(session_id, stopped):
+            for member in working:
+                await self._runs.dismiss(member)
+            stopped |= working
+        for member in stopped:
+            self._logs.drop(member)
+        self._board.changed(session.owner, [session_id, *(stopped - {session_id})])
+        if session.parent_session_id is not None:
+            self._children.lost(session.parent_session_id)
+
+    async def _delete_unless_working(self, session_id: str, stopped: Set[str]) -> set[str]:
+        """Delete the session with all below it, if all of that is *stopped*; else what is not."""
         async with self._store.write() as db:
-            await delete_session(db, session_id)
-        self._logs.drop(session_id)
-        self._board.changed(session.owner, [session_id])
+            await lock_session(db, session_id)  # nothing is born below it meanwhile
+            working = await family_of(db, session_id) - stopped
+            if not working:
+                await delete_session(db, session_id)
+        return working
 
     async def rename_session(self, session_id: str, title: str) -> None:
         """Give the session a title of a person's choice; `NotFound` if there is none."""
@@ -228,10 +293,9 @@ class SessionInbox:
             await set_model(db, session_id, model, datetime.now(UTC))
 
     async def _session_of(self, db: AsyncConnection, inbound: Inbound) -> Session:
-        if inbound.session_id is None:
-            raise NotFound("there is no such session")
-        await lock_session(db, inbound.session_id)
-        return await load_session(db, inbound.session_id)
+        session_id = _named_session(inbound)
+        await lock_session(db, session_id)
+        return await load_session(db, session_id)
 
     async def _existing(self, wanted: Session) -> Session:
         async with self._store.read() as db:
@@ -255,6 +319,21 @@ async def _unheld(db: AsyncConnection, session: Session) -> Session:
     return replace(session, queue_paused=False)
 
 
+def _named_session(inbound: Inbound) -> str:
+    if inbound.session_id is None:
+        raise NotFound("there is no such session")
+    return inbound.session_id
+
+
+async def _remember_reach(db: AsyncConnection, inbound: Inbound) -> None:
+    """Keep what the newest message of a chat tells of how to write there unasked.
+
+    Comes last in its transaction: other rows are locked before the chat's, by everybody.
+    """
+    if inbound.chat is not None and inbound.reply_to is not None:
+        await set_reach(db, inbound.chat, inbound.reply_to)
+
+
 async def _known(db: AsyncConnection, keys: Collection[str]) -> Submitted | None:
     """What was answered when one of *keys* came first."""
     event = await find_inbound(db, keys)
@@ -266,12 +345,15 @@ async def _known(db: AsyncConnection, keys: Collection[str]) -> Submitted | None
 
 async def _wait(
     db: AsyncConnection,
+    session: Session,
     run: Run,
     inbound: Inbound,
     active: Run | None,
     waiting: Sequence[Run],
 ) -> Submitted:
     """Put *run* behind the one under way, or let it join that one."""
+    if inbound.when_busy == "reject" and active is None and session.status == "WAITING":
+        raise Conflict("interrupts_pending", "a question waits for an answer first")
     if inbound.when_busy == "reject":
         raise Conflict("busy", "the session is busy with another message", retryable=True)
     if len(waiting) >= QUEUE_MAX:
@@ -292,7 +374,8 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
         if message_id is not None:
             trigger = name
             await user_message(db, session.id, message_id)
-    if trigger == "message" and text.strip().lower() == COMPACT_COMMAND:
+    is_command = text.strip().lower() == COMPACT_COMMAND and not inbound.is_sideline
+    if trigger == "message" and is_command:
         trigger = "compact"
     files = await _files_of(db, session, inbound)
     if trigger != "retry":
@@ -316,6 +399,7 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
             model=inbound.model,
             chat=inbound.chat,
             reply_to=inbound.reply_to,
+            label=sentences.sideline_label(session.locale) if inbound.is_sideline else "",
         ),
         steer=steer,
         message_id=inbound.retry_of or message_id,
@@ -339,13 +423,14 @@ def _check_said(text: str, files: Sequence[FilePart]) -> None:
 async def _files_of(
     db: AsyncConnection, session: Session, inbound: Inbound
 ) -> tuple[FilePart, ...]:
-    """The files of a message: the session's own or bound to none, and those still elsewhere."""
+    """The files of a message, those still elsewhere too: of the session, its parent, or nobody."""
+    places = (None, session.id, session.parent_session_id)
     file_ids = [file.file_id for file in inbound.files]
     found = await files_by_id(db, file_ids)
     parts: list[FilePart] = []
     for file_id in file_ids:
         file = found.get(file_id)
-        if file is None or file.owner != session.owner or file.session_id not in (None, session.id):
+        if file is None or file.owner != session.owner or file.session_id not in places:
             raise NotFound("there is no such file")
         parts.append(FilePart(file.id, file.media_type, file.name, file.size_bytes))
     for remote in inbound.remote_files:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -148,6 +149,21 @@ def whole_in(request: Request[State], name: str) -> int | None:
     return int(text)
 
 
+def time_in(request: Request[State], name: str) -> datetime | None:
+    """The time *name* of the query, None without one."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        # In a query, an unescaped plus sign arrives as a space.
+        value = datetime.fromisoformat(text.replace(" ", "+"))
+    except ValueError:
+        raise BadRequest("must be a time such as 2026-01-31T08:00:00+00:00", name) from None
+    if value.tzinfo is None:
+        raise BadRequest("must be a time with its offset from UTC", name)
+    return value
+
+
 def bounded(request: Request[State], most_bytes: int) -> Request[State]:
     """The same request, whose body is refused where it is longer than *most_bytes*.
 
@@ -186,10 +202,20 @@ async def body_of(request: Request[State], kind: type[T]) -> T:
 
 
 def _fixed(request: Request[Any], code: str) -> str:
-    """The text of *code* in the server's language."""
-    locale: Locale = request.state["settings"].locale
     chinese, english = _TEXTS[code]
-    return english if locale == "en" else chinese
+    return english if locale_of(request) == "en" else chinese
+
+
+def locale_of(request: Request[Any]) -> Locale:
+    """The language that a client asks for, the first that we have; else the server's."""
+    for part in request.headers.get("accept-language", "").split(","):
+        language = part.partition(";")[0].strip().lower()
+        if language.startswith("zh"):
+            return "zh-CN"
+        if language.startswith("en"):
+            return "en"
+    default: Locale = request.state["settings"].locale
+    return default
 
 
 async def _on_server_error(request: Request[Any], error: Exception) -> Response:

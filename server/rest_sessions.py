@@ -16,13 +16,14 @@ from server.rest import (
     number_in,
     session_of,
     signed_in,
+    time_in,
     whole_in,
 )
 from server.session_state import SessionState
 from server.state import State
 from server.store.messages import load_page
 from server.store.runs import Run, load_decisions, load_run
-from server.store.sessions import Session, list_sessions
+from server.store.sessions import KINDS, Session, list_sessions
 from server.store.usage import run_usage, session_usage, usage_by_model, usage_of
 from server.ws.objects import (
     MessageObject,
@@ -121,14 +122,28 @@ class UsageAnswer(msgspec.Struct):
 
 
 async def get_sessions(request: Request[State]) -> Response:
-    """Whoever asks' sessions, the admin's being all; `search`, `limit`, `before` narrow them."""
+    """Whoever asks' sessions, the admin's being all.
+
+    `search`, `kind`, `parent`, `limit`, `before` narrow them. Without the first three, sessions
+    that are shown with their parent or their task are left out.
+    """
     user = signed_in(request)
     limit = number_in(request, "limit", 50, 200)
     owner = None if user.is_admin else user.name
-    search = request.query_params.get("search")
-    before = _time_in(request, "before")
+    before = time_in(request, "before")
+    parent_id = request.query_params.get("parent")
+    if parent_id is not None:
+        await session_of(request, parent_id)
     async with request.state["store"].read() as db:
-        found = await list_sessions(db, owner, before=before, limit=limit + 1, search=search)
+        found = await list_sessions(
+            db,
+            owner,
+            before=before,
+            limit=limit + 1,
+            search=request.query_params.get("search"),
+            kind=_kind_in(request),
+            parent_id=parent_id,
+        )
         shown = found[:limit]
         usage = await usage_of(db, [session.id for session in shown])
     states = [await _listed(request, session, usage[session.id]) for session in shown]
@@ -147,18 +162,11 @@ async def _listed(request: Request[State], session: Session, usage: Usage) -> Se
         return SessionState(session, None, (), usage)
 
 
-def _time_in(request: Request[State], name: str) -> datetime | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    try:
-        # In a query, an unescaped plus sign arrives as a space.
-        value = datetime.fromisoformat(text.replace(" ", "+"))
-    except ValueError:
-        raise BadRequest("must be a time such as 2026-01-31T08:00:00+00:00", name) from None
-    if value.tzinfo is None:
-        raise BadRequest("must be a time with its offset from UTC", name)
-    return value
+def _kind_in(request: Request[State]) -> str | None:
+    kind = request.query_params.get("kind")
+    if kind is not None and kind not in KINDS:
+        raise BadRequest(f"must be one of {', '.join(sorted(KINDS))}", "kind")
+    return kind
 
 
 async def get_session(request: Request[State]) -> Response:

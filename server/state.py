@@ -3,6 +3,7 @@
 import asyncio
 from typing import TypedDict
 
+from server.approvals import Approvals
 from server.auth import OriginPolicy, Users
 from server.board import Board
 from server.bots import Bots
@@ -12,9 +13,12 @@ from server.inbox import SessionInbox
 from server.llm.port import Model
 from server.metrics import Metrics
 from server.probe import ModelProbe
+from server.schedule import Scheduler
 from server.settings import Settings
+from server.signals import RunSignals
 from server.store.blobs import Blobs
 from server.store.engine import Store
+from server.tools.mcp import McpServers
 
 
 class State(TypedDict):
@@ -24,8 +28,12 @@ class State(TypedDict):
     store: Store
     blobs: Blobs
     inbox: SessionInbox
+    approvals: Approvals
+    signals: RunSignals
+    scheduler: Scheduler
     chats: ChatInbox
     bots: Bots
+    mcp: McpServers
     logs: EventLogs
     board: Board
     users: Users

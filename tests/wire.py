@@ -114,6 +114,7 @@ class WireClient:
         """Ids and error codes of answers to what was no request of `send`."""
         self._answers: dict[str, asyncio.Future[Frame]] = {}
         self._subscribing: dict[str, str] = {}
+        self._has_families = False
         self._rules: dict[str, AguiRules] = {}
         self._changed = asyncio.Condition()
         self._count = 0
@@ -151,6 +152,7 @@ class WireClient:
         request_id = f"c{self._count}"
         if method == "session.subscribe":
             self._subscribing[request_id] = params["session"]
+            self._has_families |= params.get("children", False)
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._answers[request_id] = future
         frame = {"type": "req", "id": request_id, "method": method, "params": params}
@@ -212,11 +214,18 @@ class WireClient:
         else:
             validate(_FRAMES[kind], frame)
             if kind == "event":
-                self.followed[frame["session"]].take(frame)
+                self._followed(frame).take(frame)
             else:
                 self.frames.append(frame)
         async with self._changed:
             self._changed.notify_all()
+
+    def _followed(self, frame: Frame) -> Followed:
+        """Where an event belongs; a child that comes with its parent begins unannounced."""
+        session_id = frame["session"]
+        if self._has_families and session_id not in self.followed:
+            self.followed[session_id] = Followed(frame["seq"] - 1, AguiRules())
+        return self.followed[session_id]
 
     def _take_answer(self, frame: Frame) -> None:
         session_id = self._subscribing.pop(frame["id"], None)

@@ -9,7 +9,7 @@ the last is kept.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -20,7 +20,7 @@ from server.eventring import EventRing
 from server.state import State
 from server.ws import wire
 from server.ws.deadline import Deadline, open_deadline
-from server.ws.faults import RESTART_TEXT, text_in
+from server.ws.faults import LOGIN_OVER_TEXT, RESTART_TEXT, text_in
 from server.ws.policy import Policy
 
 _ROOM_FRAMES = 256
@@ -28,18 +28,26 @@ _ROOM_FRAMES = 256
 _BATCH_BYTES = 128 * 1024
 """Sent in one go, under one deadline."""
 _GOING_AWAY = (1012, "server restart")
+NOT_AUTHENTICATED = (4401, "not authenticated")
 _RETRY_AFTER_MS = 2000
 
 
 class Subscription:
     """A position in the log of one session."""
 
-    __slots__ = ("_connection", "cursor", "head", "ring", "session_id")
+    __slots__ = ("_connection", "cursor", "head", "ring", "session_id", "through")
 
     def __init__(
-        self, connection: "Connection", session_id: str, ring: EventRing, cursor: int
+        self,
+        connection: "Connection",
+        session_id: str,
+        ring: EventRing,
+        cursor: int,
+        through: str | None,
     ) -> None:
         self.session_id = session_id
+        self.through = through
+        """The session with which it came; None if it was asked for itself."""
         self.ring = ring
         self.cursor = cursor
         self.head = wire.event_head(session_id)
@@ -65,6 +73,7 @@ class Connection:
         "_answers",
         "_beat_timer",
         "_close",
+        "_families",
         "_held",
         "_listed",
         "_listed_rev",
@@ -91,6 +100,7 @@ class Connection:
         self._answers: deque[str] = deque()
         self._patches: dict[str, tuple[int, dict[str, object]]] = {}
         self._held: set[str] = set()
+        self._families: dict[str, Callable[[Mapping[str, object]], None]] = {}
         self._listed: dict[str, None] = {}
         self._listed_rev = 0
         self._ready: dict[Subscription, None] = {}
@@ -111,6 +121,8 @@ class Connection:
         """Say what is different in a session; what was not sent yet is joined to it."""
         _, pending = self._patches.get(session_id, (0, {}))
         self._patches[session_id] = (rev, {**pending, **changes})
+        if session_id in self._families:
+            self._families[session_id](changes)
         self._signal.set()
 
     def listed(self, rev: int, session_ids: Sequence[str]) -> None:
@@ -124,6 +136,12 @@ class Connection:
         text = text_in(RESTART_TEXT, self.locale)
         self.send(wire.Notice("server_restart", text, _RETRY_AFTER_MS))
         self.close(*_GOING_AWAY)
+
+    def login_over(self) -> None:
+        """Say that the login has ended, and close; runs go on without this client."""
+        text = text_in(LOGIN_OVER_TEXT, self.locale)
+        self.send(wire.Notice("auth_expired", text, 0))
+        self.close(*NOT_AUTHENTICATED)
 
     # The requests' side
 
@@ -157,13 +175,29 @@ class Connection:
         self._held.discard(session_id)
         self._signal.set()
 
-    def follow(self, session_id: str, ring: EventRing, cursor: int) -> None:
-        """Send what is in *ring* past *cursor*, and all that comes."""
-        subscription = Subscription(self, session_id, ring, cursor)
+    def follow(
+        self, session_id: str, ring: EventRing, cursor: int, through: str | None = None
+    ) -> None:
+        """Send what is in *ring* past *cursor*, and all that comes.
+
+        Args:
+            through: The session with which this one is followed, if it was not asked for itself.
+        """
+        subscription = Subscription(self, session_id, ring, cursor, through)
         self.subscriptions[session_id] = subscription
         ring.listen(subscription)
         if ring.head > cursor:
             subscription.wake()
+
+    def with_family(self, session_id: str, changed: Callable[[Mapping[str, object]], None]) -> None:
+        """Tell *changed* of the session's changes too, those that are kept back included."""
+        self._families[session_id] = changed
+        if session_id in self._patches:
+            changed(self._patches[session_id][1])
+
+    def followed_through(self, session_id: str) -> list[str]:
+        """The sessions that are followed because this one is."""
+        return [s.session_id for s in self.subscriptions.values() if s.through == session_id]
 
     def unfollow(self, session_id: str) -> None:
         """Send no more of the session."""
@@ -171,6 +205,7 @@ class Connection:
         if subscription is not None:
             subscription.ring.unlisten(subscription)
             self._ready.pop(subscription, None)
+        self._families.pop(session_id, None)
         self._patches.pop(session_id, None)
         self._held.discard(session_id)
 

@@ -23,7 +23,7 @@ from server.eventlog import COALESCE_SECONDS
 from server.eventring import RETAINED_EVENTS
 from server.state import State
 from server.ws import wire
-from server.ws.connection import Connection
+from server.ws.connection import NOT_AUTHENTICATED, Connection
 from server.ws.decode import Call, NotJson, decode_frame, decode_params, id_of
 from server.ws.faults import Refused, error_body
 from server.ws.lanes import Lanes
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 NOT_JSON = (4400, "not JSON")
 WRONG_FIRST_FRAME = (4400, "the first frame must be hello")
-NOT_AUTHENTICATED = (4401, "not authenticated")
 FORBIDDEN = (4403, "forbidden")
 HELLO_TIMEOUT = (4408, "no hello in time")
 WRONG_PROTOCOL = (4426, "protocol not supported")
@@ -137,9 +136,14 @@ class Sockets:
         state["metrics"].socket_opened()
         if state["closing"].is_set():
             connection.going_away()
+        left = state["users"].login_seconds_left(websocket.headers, websocket.cookies)
+        loop = asyncio.get_running_loop()
+        over = None if left is None else loop.call_later(left, connection.login_over)
         try:
             await self._run(websocket, connection)
         finally:
+            if over is not None:
+                over.cancel()
             for session_id in list(connection.subscriptions):
                 state["board"].unwatch(session_id, connection)
                 connection.unfollow(session_id)

@@ -44,6 +44,10 @@ RESTART_TEXT = (
     "服务即将重启，连接会自动恢复。",
     "The server is about to restart; the connection will come back by itself.",
 )
+LOGIN_OVER_TEXT = (
+    "登录已过期，请重新登录；正在执行的任务会继续。",
+    "Your login has ended. Please log in again; what runs goes on.",
+)
 _RETRYABLE: frozenset[ErrorCode] = frozenset({"rate_limited", "shutting_down", "internal"})
 
 
@@ -59,7 +63,12 @@ def error_body(error: Exception, locale: Locale) -> ErrorBody:
             details = UNSET if error.path is None else {"path": error.path}
             return ErrorBody("bad_request", str(error), False, details=details)
         case Conflict():
-            return ErrorBody(error.code, str(error), error.retryable)  # type: ignore[arg-type]
+            return ErrorBody(
+                error.code,  # type: ignore[arg-type]
+                str(error),
+                error.retryable,
+                details=error.details or UNSET,
+            )
         case NotFound():
             return _fixed("not_found", locale)
         case Refused():

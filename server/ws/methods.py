@@ -4,9 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET
+
 from channels.port import Inbound, InboundFile, Submitted, WhenBusy
+from server.approvals import Word
 from server.errors import BadRequest, NotFound
 from server.state import State
+from server.store.codec import to_json
 from server.store.sessions import load_session
 from server.ws import wire
 from server.ws.connection import Connection
@@ -36,6 +40,12 @@ class Caller:
         if not self.connection.user.may_see(session.owner):
             raise NotFound("no such session")
 
+    def leave(self, session_id: str) -> None:
+        """Follow the session no more, nor what was followed through it."""
+        for followed in (*self.connection.followed_through(session_id), session_id):
+            self.state["board"].unwatch(followed, self.connection)
+            self.connection.unfollow(followed)
+
 
 Method = Callable[[Caller, Any], Awaitable[Wire]]
 """Takes the params that stand beside it in `wire.REQUESTS`."""
@@ -63,8 +73,7 @@ async def create_session(caller: Caller, params: wire.CreateSession) -> SessionO
 
 async def unsubscribe(caller: Caller, params: wire.Unsubscribe) -> wire.Done:
     """Follow the session no more."""
-    caller.state["board"].unwatch(params.session, caller.connection)
-    caller.connection.unfollow(params.session)
+    caller.leave(params.session)
     return wire.Done()
 
 
@@ -89,6 +98,26 @@ def _start_result(submitted: Submitted) -> wire.StartResult:
             return wire.StartResult(steered=wire.ItemResult(submitted.run_id))
 
 
+async def start_sideline(caller: Caller, params: wire.StartSideline) -> wire.SidelineResult:
+    """Submit a side question; it is answered in a session of its own."""
+    if not params.content:
+        raise BadRequest("must not be empty", "content")
+    await caller.check(params.session)
+    text, files = _split(params.content)
+    inbound = Inbound(
+        origin="web",
+        text=text,
+        keys=(f"ws-side:{params.session}:{params.client_msg_id}",),
+        session_id=params.session,
+        message_id=params.client_msg_id,
+        files=[InboundFile(file_id) for file_id in files],
+        is_sideline=True,
+        from_message=params.from_message,
+    )
+    submitted = await caller.state["inbox"].submit(inbound)
+    return wire.SidelineResult(submitted.session_id, submitted.run_id)
+
+
 async def steer_run(caller: Caller, params: wire.SteerRun) -> wire.ItemResult:
     """Submit a message that joins the run that is under way."""
     if not params.content:
@@ -107,6 +136,34 @@ async def cancel_run(caller: Caller, params: wire.CancelRun) -> wire.CancelResul
     by = caller.connection.user.name
     found = await caller.state["inbox"].cancel(params.session, params.run_id, by)
     return wire.CancelResult("cancelling" if found else "not_running")
+
+
+async def respond_approval(caller: Caller, params: wire.RespondApproval) -> wire.RespondResult:
+    """Answer what a waiting run asked."""
+    await caller.check(params.session)
+    word = Word(
+        decision=params.decision,
+        by=caller.connection.user.name,
+        edited_arguments=None if params.edited_args is None else to_json(params.edited_args),
+        text=_answer_text(params.payload) or params.note,
+    )
+    given = await caller.state["approvals"].answer(params.interrupt_id, word, params.session)
+    return wire.RespondResult(
+        interrupt_id=params.interrupt_id,
+        status=given.approval.status,  # type: ignore[arg-type] # an answer leaves it not open
+        run_id=given.run_id or UNSET,
+    )
+
+
+def _answer_text(payload: Any) -> str:
+    """The words of an answer: a text, or `{"answer": text}` as the question's schema says."""
+    if isinstance(payload, dict):
+        payload = payload.get("answer", "")
+    if payload is None:
+        return ""
+    if not isinstance(payload, str):
+        raise BadRequest('must be a text or {"answer": text}', "payload")
+    return payload
 
 
 async def remove_queued(caller: Caller, params: wire.RemoveQueued) -> wire.Done:
@@ -163,9 +220,11 @@ METHODS: Mapping[str, Method] = {
     "session.unsubscribe": unsubscribe,
     "run.start": start_run,
     "run.steer": steer_run,
+    "sideline.start": start_sideline,
     "run.cancel": cancel_run,
     "queue.remove": remove_queued,
     "queue.update": update_queued,
     "queue.resume": resume_queue,
+    "approval.respond": respond_approval,
 }
 """`hello` comes before them and `session.subscribe` stands by itself."""

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from server.agui import file_url
 from server.message import FilePart, Message, TextPart, Usage
 from server.session_state import QueueItem, RunState, SessionState
+from server.store.approvals import Approval
 from server.store.sessions import ExecutionError, Session
 
 SessionStatus = Literal["IDLE", "QUEUED", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
@@ -67,6 +68,34 @@ class QueueObject(Wire, frozen=True):
     position: int
     paused: bool
     steer: bool
+
+
+class ApprovalObject(Wire, frozen=True, omit_defaults=True):
+    """A question that a waiting run put to a person, or put before and got answered."""
+
+    id: str
+    run_id: str
+    tool_call_id: str
+    tool_name: str
+    reason: Literal["tool_call", "input_required"]
+    message: str
+    status: Literal["OPEN", "APPROVED", "DENIED", "ANSWERED", "CANCELLED", "EXPIRED"]
+    created_at: datetime
+    arguments: str = ""
+    options: list[str] = []
+    expires_at: datetime | UnsetType = UNSET
+    answered_by: str | UnsetType = UNSET
+    answered_at: datetime | UnsetType = UNSET
+
+
+class ChildObject(Wire, frozen=True):
+    """A session that stands under another: a side question, a subagent."""
+
+    id: str
+    kind: str
+    title: str | None
+    status: SessionStatus
+    updated_at: datetime
 
 
 class SessionObject(Wire, frozen=True):
@@ -169,6 +198,32 @@ def run_object(run: RunState) -> RunObject:
 def queue_object(item: QueueItem) -> QueueObject:
     """*item* as clients see it."""
     return QueueObject(item.item_id, item.text, item.position, item.paused, item.steer)
+
+
+def approval_object(approval: Approval) -> ApprovalObject:
+    """*approval* as clients see it."""
+    asked = approval.interrupt
+    return ApprovalObject(
+        id=asked.id,
+        run_id=approval.run_id,
+        tool_call_id=asked.call_id,
+        tool_name=asked.tool_name,
+        reason=asked.reason,
+        message=asked.message,
+        status=approval.status,
+        created_at=approval.created_at,
+        arguments=asked.arguments,
+        options=list(asked.options),
+        expires_at=asked.expires_at or UNSET,
+        answered_by=approval.answered_by or UNSET,
+        answered_at=approval.answered_at or UNSET,
+    )
+
+
+def child_object(child: Session) -> ChildObject:
+    """*child* as clients see it with its parent."""
+    status = status_of(child.status)
+    return ChildObject(child.id, child.kind, child.title, status, child.updated_at)
 
 
 def session_object(state: SessionState) -> SessionObject:

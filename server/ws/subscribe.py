@@ -14,9 +14,12 @@ from server.message import Message
 from server.session_state import SessionState
 from server.store.messages import load_page
 from server.ws import wire
+from server.ws.family import Family
 from server.ws.methods import Caller
 from server.ws.objects import (
     MessageObject,
+    approval_object,
+    child_object,
     error_object,
     message_object,
     queue_object,
@@ -32,6 +35,8 @@ class _Snapshot:
     """The end of what is stored, and the number of the first event that goes on from there."""
 
     messages: list[MessageObject]
+    has_more: bool
+    """There are older ones."""
     replay_from: int
 
 
@@ -41,7 +46,10 @@ async def subscribe(caller: Caller, params: wire.Subscribe) -> wire.SubscribeRes
     session_id = params.session
     _check_count(caller, session_id)
     await caller.check(session_id)
-    connection.unfollow(session_id)
+    if params.children:
+        connection.unfollow(session_id)  # its children go on where they are
+    else:
+        caller.leave(session_id)
     # Changes are kept back from here on: one that the state below does not show yet comes after.
     connection.hold(session_id)
     board.watch(session_id, connection)
@@ -53,8 +61,7 @@ async def subscribe(caller: Caller, params: wire.Subscribe) -> wire.SubscribeRes
         if followed:
             connection.release(session_id)
         else:
-            board.unwatch(session_id, connection)
-            connection.unfollow(session_id)
+            caller.leave(session_id)
     return result
 
 
@@ -76,6 +83,10 @@ async def _follow(caller: Caller, params: wire.Subscribe) -> wire.SubscribeResul
         cursor = snapshot.replay_from - 1
     # No await from here to the answer: the position and the log's head belong together.
     caller.connection.follow(params.session, ring, cursor)
+    if params.children:
+        family = Family(caller, params.session)
+        family.meet(child.id for child in state.children)
+        caller.connection.with_family(params.session, family.changed)
     return _result(state, logs.instance, ring.head, cursor + 1, snapshot)
 
 
@@ -95,11 +106,12 @@ async def _snapshot(caller: Caller, session_id: str, ring: EventRing) -> _Snapsh
         before_seq = None if ring.active is None else ring.active.history_seq + 1
         async with caller.state["store"].read() as db:
             page = await load_page(
-                db, session_id, before_seq=before_seq, limit=caller.policy.page_messages
+                db, session_id, before_seq=before_seq, limit=caller.policy.page_messages + 1
             )
         if _seam(ring) == seam:
             replay_from = ring.head + 1 if ring.active is None else ring.active.first
-            return _Snapshot(_newest(page, caller.policy.page_bytes), replay_from)
+            shown = _newest(page[-caller.policy.page_messages :], caller.policy.page_bytes)
+            return _Snapshot(shown, len(shown) < len(page), replay_from)
 
 
 def _seam(ring: EventRing) -> RunSpan | int:
@@ -138,8 +150,11 @@ def _result(
         execution_error=UNSET if error is None else error_object(error),
         undelivered=undelivered_object(session) or UNSET,
         queue=[queue_object(item) for item in state.queue],
-        approvals=[],
-        children=[],
+        approvals=[approval_object(one) for one in state.approvals],
+        children=[child_object(child) for child in state.children],
         usage=usage_object(state.usage),
         messages=messages,
+        has_more=snapshot is not None and snapshot.has_more,
+        kind=session.kind,
+        parent=session.parent_session_id or UNSET,
     )

@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from pydantic import TypeAdapter
 
 from server.ws.objects import (
+    ApprovalObject,
+    ChildObject,
     ErrorObject,
     MessageObject,
     QueueObject,
@@ -103,6 +105,7 @@ class Subscribe(Sparse, frozen=True):
     instance: str | None = None
     """The server's instance that counted `after`."""
     children: bool = False
+    """Follow its children too: each from the run under way on, and those born later."""
 
 
 class Unsubscribe(Sparse, frozen=True):
@@ -177,6 +180,31 @@ class ResumeQueue(Sparse, frozen=True):
     item_id: str | None = None
 
 
+class StartSideline(Sparse, frozen=True):
+    """A side question: answered beside the session, from its history up to a message."""
+
+    session: SessionId
+    """The one that the question is about."""
+    client_msg_id: ClientId
+    content: Content
+    from_message: str | None = None
+    """The last message that is seen; the newest if absent."""
+
+
+class RespondApproval(Sparse, frozen=True):
+    """Answer what a waiting run asked."""
+
+    session: SessionId
+    interrupt_id: str
+    decision: Literal["approve", "deny", "cancel"]
+    edited_args: Mapping[str, Any] | None = None
+    """With `approve`: run the call with these arguments instead."""
+    payload: Any = None
+    """With `approve` of a question: the answer, a text or what the question's schema says."""
+    note: Annotated[str, Meta(max_length=4_000)] = ""
+    """Told to the model."""
+
+
 # Results
 
 
@@ -205,8 +233,8 @@ class Capabilities(Wire, frozen=True):
     steer: bool = True
     resume: bool = True
     files: bool = True
-    approvals: bool = False
-    sideline: bool = False
+    approvals: bool = True
+    sideline: bool = True
     all_sessions: bool = False
     """The user sees the sessions of all."""
 
@@ -232,8 +260,8 @@ class SubscribeResult(Wire, frozen=True, omit_defaults=True):
     mode: Literal["replay", "snapshot"]
     status: SessionStatus
     queue: list[QueueObject]
-    approvals: list[Raw]
-    children: list[str]
+    approvals: list[ApprovalObject]
+    children: list[ChildObject]
     usage: UsageObject
     title: str | UnsetType = UNSET
     run: RunObject | UnsetType = UNSET
@@ -241,6 +269,11 @@ class SubscribeResult(Wire, frozen=True, omit_defaults=True):
     undelivered: UndeliveredObject | UnsetType = UNSET
     messages: list[MessageObject] | UnsetType = UNSET
     """With `snapshot`: the last page before what the frames tell."""
+    has_more: bool = False
+    """With `snapshot`: older messages are had by REST."""
+    kind: str = "main"
+    parent: str | UnsetType = UNSET
+    """The session that this one stands under."""
 
 
 class QueuedResult(Wire, frozen=True):
@@ -268,6 +301,22 @@ class CancelResult(Wire, frozen=True):
     """Whether there was something to stop; its last event follows."""
 
     state: Literal["cancelling", "not_running"]
+
+
+class SidelineResult(Wire, frozen=True):
+    """The side question's own session, and its run."""
+
+    session: str
+    run_id: str
+
+
+class RespondResult(Wire, frozen=True, omit_defaults=True):
+    """The answer counts. The run goes on when all that was asked is answered."""
+
+    interrupt_id: str
+    status: Literal["APPROVED", "DENIED", "ANSWERED", "CANCELLED"]
+    run_id: str | UnsetType = UNSET
+    """The run that goes on, if it does."""
 
 
 class Done(Wire, frozen=True):
@@ -339,9 +388,10 @@ class SessionsChanged(Wire, frozen=True, tag_field="type", tag="sessions.changed
 class Notice(Wire, frozen=True, tag_field="type", tag="notice"):
     """Server to client: something to know."""
 
-    code: Literal["server_restart"]
+    code: Literal["server_restart", "auth_expired"]
     message: str
     retry_after_ms: int
+    """When to connect again; 0 if only a login helps."""
 
 
 class Ping(Wire, frozen=True, tag_field="type", tag="ping"):
@@ -392,6 +442,8 @@ REQUESTS: Mapping[str, tuple[type[Sparse], type[Wire]]] = {
     "queue.remove": (RemoveQueued, Done),
     "queue.update": (UpdateQueued, Done),
     "queue.resume": (ResumeQueue, Done),
+    "approval.respond": (RespondApproval, RespondResult),
+    "sideline.start": (StartSideline, SidelineResult),
 }
 """Every method with its params and its result."""
 _SERVER_FRAMES = (Result, Failure, Event, SessionUpdate, SessionsChanged, Notice, Ping, Pong)

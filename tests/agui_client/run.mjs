@@ -26,10 +26,12 @@ async function take(agent, params, abortAfter) {
   const types = [];
   let runError = null;
   let failure = null;
+  let interrupts = [];
   try {
     await agent.runAgent(params, {
       onEvent: ({ event }) => {
         types.push(event.type);
+        if (event.outcome?.type === "interrupt") interrupts = event.outcome.interrupts;
         if (event.type === abortAfter) agent.abortRun();
       },
       onRunErrorEvent: ({ event }) => {
@@ -39,15 +41,17 @@ async function take(agent, params, abortAfter) {
   } catch (error) {
     failure = { message: String(error?.message ?? error), status: error?.status ?? null, payload: error?.payload ?? null };
   }
-  return { types, runError, failure, messages: structuredClone(agent.messages) };
+  return { types, runError, failure, interrupts, messages: structuredClone(agent.messages) };
 }
 
 async function converse({ url, headers, threadId, turns }) {
   const agent = new HttpAgent({ url, headers, threadId });
   const results = [];
-  for (const { id, text, runId, forwardedProps, abortAfter } of turns) {
+  for (const { id, text, runId, forwardedProps, abortAfter, resume: payload } of turns) {
     if (text !== undefined) agent.addMessage({ id, role: "user", content: text });
-    results.push(await take(agent, { runId, forwardedProps }, abortAfter));
+    const asked = payload === undefined ? [] : results.at(-1).interrupts;
+    const resume = asked.map((one) => ({ interruptId: one.id, status: "resolved", payload }));
+    results.push(await take(agent, { runId, forwardedProps, ...(resume.length && { resume }) }, abortAfter));
   }
   return results;
 }

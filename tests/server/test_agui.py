@@ -17,6 +17,7 @@ from channels.events import (
     CallStarted,
     Compaction,
     Discarded,
+    Interrupt,
     Outcome,
     OutcomeStatus,
     ReasoningAdded,
@@ -26,6 +27,9 @@ from channels.events import (
     RoundStarted,
     RunEvent,
     RunStarted,
+    SubagentFailed,
+    SubagentFinished,
+    SubagentStarted,
     TextAdded,
     TextFinished,
     TextStarted,
@@ -71,6 +75,10 @@ RUN: Sequence[RunEvent] = (
         "x2", "c2", "view_image", "{}", picture_file_id="f2", picture_media_type="image/png"
     ),
     CallResult("x3", "c3", "shell", '{"error":"no"}', is_error=True),
+    SubagentStarted("r2", "s2", "c4", "look it up"),
+    SubagentFinished("r2"),
+    SubagentStarted("r3", "s3", "c5", "look further"),
+    SubagentFailed("r3", "no_progress_loop", "stopped"),
     RoundFinished(1),
     UserJoined("m2", "faster"),
     Compaction("k1", "started"),
@@ -139,9 +147,19 @@ def test_a_failed_run_says_why_and_what_it_cost() -> None:
 def test_other_outcomes_finish_the_run() -> None:
     assert outcome("finished")["outcome"] == {"type": "success"}
     assert outcome("cancelled")["outcome"] == {"type": "cancelled"}
-    waiting = outcome("waiting", code="needs_input", text="which?")["outcome"]
+    asked = Interrupt("i1", "c1", "ask_user", "input_required", "which?", options=("a",))
+    waiting = outcome("waiting", code="needs_input", text="which?", interrupts=[asked])["outcome"]
     assert waiting["type"] == "interrupt"
-    assert waiting["interrupts"] == [{"id": "r1", "reason": "needs_input", "message": "which?"}]
+    assert waiting["interrupts"] == [
+        {
+            "id": "i1",
+            "reason": "input_required",
+            "message": "which?",
+            "toolCallId": "c1",
+            "responseSchema": agui.RESPONSE_SCHEMAS["input_required"],
+            "metadata": {"toolName": "ask_user", "options": ["a"]},
+        }
+    ]
     assert "usage" not in outcome("finished")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from server.auth import COOKIE
+from server.auth import COOKIE, COOKIE_SECONDS, Users
 from server.ws.policy import Policy
+from tests.fakes.llm import Quirks, reply, serve_gateway
+from tests.house import is_title
 from tests.server.ws.place import ADMIN, ANN, Place, open_place
 from tests.wire import WireError, open_client, open_socket
 
@@ -184,3 +187,28 @@ async def test_texts_are_chinese_unless_the_client_is_not(place: Place) -> None:
         with pytest.raises(WireError, match="没有找到") as error:
             await client.subscribe("none")
         assert error.value.code == "not_found"
+
+
+async def test_socket_ends_with_its_login_and_the_run_goes_on(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    go_on = asyncio.Event()
+    slow = reply("一二三四五六", quirks=Quirks(piece_chars=2, hold_at=2, hold=go_on))
+    async with (
+        serve_gateway([slow], title=is_title) as gateway,
+        open_place(tmp_path, sqlite_url, gateway.url) as place,
+        open_client(place.url, token=ANN) as other,
+    ):
+        session_id = await place.session()
+        await other.subscribe(session_id)
+        await other.request("run.start", session=session_id, clientMsgId="m1", content="go")
+        then = time.time() - COOKIE_SECONDS + 4
+        cookie = Users(place.state["settings"].tokens, lambda: then).cookie_for(ANN)
+        headers = {"Cookie": f"{COOKIE}={cookie}", "Origin": place.url}
+        async with open_client(place.url, headers=headers) as client:
+            notice = await client.frame("notice")
+            assert notice["code"] == "auth_expired"
+            assert await client.over() == 4401
+        go_on.set()
+        end = await other.event(session_id, "RUN_FINISHED")
+        assert end["outcome"] == {"type": "success"}

@@ -184,8 +184,8 @@ async def test_bad_frames_are_answered_and_the_socket_lives(place: Place) -> Non
         ('{"type":"req","id":7,"method":"run.start"}', "", "bad_request"),
         ('{"type":"req","id":"b1","method":3}', "b1", "bad_request"),
         ('{"type":"req","id":"b2","method":"fly"}', "b2", "unsupported_method"),
-        ('{"type":"req","id":"b3","method":"sideline.start"}', "b3", "unsupported_method"),
-        ('{"type":"req","id":"b4","method":"approval.respond"}', "b4", "unsupported_method"),
+        ('{"type":"req","id":"b3","method":"sideline.start"}', "b3", "bad_request"),
+        ('{"type":"req","id":"b4","method":"approval.respond"}', "b4", "bad_request"),
         ('{"type":"req","id":"b5","method":"run.start","params":[]}', "b5", "bad_request"),
         (
             '{"type":"req","id":"b6","method":"run.start","params":{"session":1}}',

@@ -159,7 +159,6 @@ async def test_what_is_no_input_is_refused(place: Place) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"runId": "r", "messages": []}, "threadId"),
         (agui_input("t", "r", messages=[]), "messages"),
-        (agui_input("t", "r", resume=[{"interruptId": "i", "status": "resolved"}]), "resume"),
         (agui_input("", "r"), "threadId"),
     ]
     for body, path in wrong:
