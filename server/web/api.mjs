@@ -1,10 +1,14 @@
 /** The REST side: lists, history and bytes, which do not belong on the socket. */
 
+import { locale } from "./i18n.mjs";
+
 export class ApiError extends Error {
-  constructor(status, { code = "internal", message = "" } = {}) {
+  constructor(status, { code = "internal", message = "", details = {} } = {}) {
     super(message || `HTTP ${status}`);
     this.status = status;
     this.code = code;
+    /** The field at fault, such as `schedule.at`. */
+    this.path = details.path ?? null;
   }
 }
 
@@ -12,7 +16,7 @@ async function call(method, path, { json, body } = {}) {
   const response = await reach(path, {
     method,
     body: json === undefined ? body : JSON.stringify(json),
-    headers: json === undefined ? {} : { "Content-Type": "application/json" },
+    headers: { "Accept-Language": locale(), ...(json !== undefined && { "Content-Type": "application/json" }) },
     credentials: "same-origin",
     cache: "no-store",
   });
@@ -39,7 +43,7 @@ function parse(text) {
   }
 }
 
-const session = (id) => `/api/sessions/${encodeURIComponent(id)}`;
+const sessionPath = (id) => `/api/sessions/${encodeURIComponent(id)}`;
 
 export const me = () => call("GET", "/api/me");
 
@@ -52,12 +56,15 @@ export function sessions({ search, limit }) {
   return call("GET", `/api/sessions?${query}`);
 }
 
-export const rename = (id, title) => call("PATCH", session(id), { json: { title } });
+/** @returns {Promise<object>} one session with its kind and parent */
+export const session = (id) => call("GET", sessionPath(id));
 
-export const remove = (id) => call("DELETE", session(id));
+export const rename = (id, title) => call("PATCH", sessionPath(id), { json: { title } });
+
+export const remove = (id) => call("DELETE", sessionPath(id));
 
 export const messages = (id, { before, limit }) =>
-  call("GET", `${session(id)}/messages?${new URLSearchParams({ before, limit })}`);
+  call("GET", `${sessionPath(id)}/messages?${new URLSearchParams({ before, limit })}`);
 
 /** @returns {Promise<{id, name, mediaType, sizeBytes}>} */
 export function upload(id, file) {
@@ -65,3 +72,24 @@ export function upload(id, file) {
   body.append("file", file, file.name);
   return call("POST", `/api/files?session=${encodeURIComponent(id)}`, { body });
 }
+
+const taskPath = (id) => `/api/tasks/${encodeURIComponent(id)}`;
+
+export const tasks = ({ limit }) => call("GET", `/api/tasks?${new URLSearchParams({ limit })}`);
+
+export const task = (id) => call("GET", taskPath(id));
+
+export const createTask = (body) => call("POST", "/api/tasks", { json: body });
+
+export const changeTask = (id, body) => call("PATCH", taskPath(id), { json: body });
+
+export const removeTask = (id) => call("DELETE", taskPath(id));
+
+export const runTask = (id) => call("POST", `${taskPath(id)}/run`);
+
+export const pauseTask = (id) => call("POST", `${taskPath(id)}/pause`);
+
+export const resumeTask = (id) => call("POST", `${taskPath(id)}/resume`);
+
+export const taskRuns = (id, { before, limit }) =>
+  call("GET", `${taskPath(id)}/runs?${new URLSearchParams({ limit, ...(before ? { before } : {}) })}`);

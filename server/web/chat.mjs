@@ -3,6 +3,7 @@
  * the updates of its state. Pure: each function gives a new value and touches nothing else.
  */
 
+import * as approvals from "./approvals.mjs";
 import { readContent } from "./content.mjs";
 import { newCall, toItems, withResult } from "./history.mjs";
 import { readUsage } from "./usage.mjs";
@@ -19,6 +20,9 @@ export function emptyChat(id) {
     gap: false,
     rev: 0,
     title: null,
+    /** What it is, and under which session it stands; null while unknown. */
+    kind: null,
+    parent: null,
     status: "IDLE",
     error: null,
     /** That the chat which began the last run could not be told of its end. */
@@ -29,6 +33,8 @@ export function emptyChat(id) {
     toldRunId: null,
     queue: [],
     approvals: [],
+    /** Side questions and subagents: `{id, kind, title, status, updatedAt}`. */
+    children: [],
     usage: null,
     runUsage: null,
     items: [],
@@ -42,6 +48,10 @@ export function emptyChat(id) {
 
 export function isRunning(chat) {
   return chat.status === "RUNNING";
+}
+
+export function isWaiting(chat) {
+  return chat.status === "WAITING";
 }
 
 /** The stop button was pressed; the terminal event follows within a second. */
@@ -58,14 +68,22 @@ export function subscribed(chat, answer) {
   if (answer.mode === "replay") return next;
   const messages = answer.messages ?? [];
   const oldest = messages[0]?.seq ?? null;
+  const { items, orphans } = toItems(messages);
   return {
     ...next,
-    ...toItems(messages),
+    items: next.approvals.length > 0 ? withWaitingCalls(items) : items,
+    orphans,
     cursor: answer.replayFrom - 1,
     oldest,
-    hasMore: oldest !== null && oldest > 1,
+    hasMore: answer.hasMore === true,
     runUsage: null,
   };
+}
+
+/** A round waits as a whole: no call of the last reply has run when one of them needs a word. */
+function withWaitingCalls(items) {
+  const begin = items.findLastIndex(({ kind, phase }) => kind !== "tool" || phase !== "stopped") + 1;
+  return items.map((item, at) => (at < begin ? item : { ...item, phase: "waiting" }));
 }
 
 /** A page of older messages, put before what is shown. */
@@ -86,7 +104,8 @@ function facts(chat, patch) {
   if ("executionError" in patch) found.error = patch.executionError ?? null;
   if ("undelivered" in patch) found.undelivered = patch.undelivered ?? null;
   if ("queue" in patch) found.queue = patch.queue ?? [];
-  if ("approvals" in patch) found.approvals = patch.approvals ?? [];
+  if ("approvals" in patch) found.approvals = approvals.listed(chat.approvals, patch.approvals ?? []);
+  if ("children" in patch) found.children = patch.children ?? [];
   if ("usage" in patch) found.usage = readUsage(patch.usage);
   if ("run" in patch) found.run = patch.run ? sameRun(chat.run, patch.run) : null;
   return found;
@@ -102,8 +121,9 @@ export function advanced(chat, { seq, first = seq, event }) {
   if (seq <= chat.cursor) return chat;
   if (first !== chat.cursor + 1) return { ...chat, gap: true };
   const apply = HANDLERS[event.type];
-  // What a subagent does inside the run has its own place; it is not part of this conversation.
-  const isOurs = apply !== undefined && event.subagentRunId === undefined;
+  // What a subagent does inside the run has its own log; here one sees that it is at work.
+  const isOfSubagent = event.subagentRunId !== undefined && !event.type.startsWith("SUBAGENT_");
+  const isOurs = apply !== undefined && !isOfSubagent;
   return { ...(isOurs ? apply(chat, event) : chat), cursor: seq };
 }
 
@@ -124,13 +144,16 @@ const HANDLERS = {
   TOOL_CALL_END: (chat, event) =>
     onCall(chat, event.toolCallId, (call) => ({ ...call, phase: "running", since: event.timestamp })),
   TOOL_CALL_RESULT: callAnswered,
+  SUBAGENT_STARTED: subagentStarted,
+  SUBAGENT_FINISHED: (chat, event) => subagentEnded(chat, event, { status: "COMPLETED" }),
+  SUBAGENT_ERROR: (chat, event) => subagentEnded(chat, event, { status: "FAILED", reason: event.message }),
   ACTIVITY_SNAPSHOT: activity,
   CUSTOM: custom,
 };
 
 function runStarted(chat, event) {
   const prompts = (event.input?.messages ?? []).filter((message) => message.role === "user");
-  const items = [...withoutReplaced(chat, event, prompts[0])];
+  const items = withoutReplaced(chat, event, prompts[0]).map(goingOn);
   for (const message of prompts) {
     if (find(items, "user", message.id) >= 0) continue;
     const { text, files } = readContent(message.content);
@@ -142,12 +165,17 @@ function runStarted(chat, event) {
     items,
     status: "RUNNING",
     error: null,
-    approvals: [],
+    approvals: approvals.answered(chat.approvals),
     runUsage: null,
     run: { ...run, startedAt: event.timestamp ?? null },
     toldRunId: event.runId,
     replaces: {},
   };
+}
+
+/** The call that waited for a word got it. */
+function goingOn(item) {
+  return item.phase === "waiting" ? { ...item, phase: "running" } : item;
 }
 
 /**
@@ -169,8 +197,10 @@ const STATUS_OF = { success: "COMPLETED", cancelled: "CANCELLED", interrupt: "WA
 function runFinished(chat, event) {
   const outcome = event.outcome ?? { type: "success" };
   const status = STATUS_OF[outcome.type] ?? "COMPLETED";
-  const approvals = outcome.interrupts ?? [];
-  return ended({ ...chat, status, approvals, error: null }, event);
+  const waiting = outcome.interrupts ?? [];
+  const asked = approvals.interrupted(chat.approvals, waiting, event.runId);
+  const phase = waiting.length > 0 ? "waiting" : "stopped";
+  return ended({ ...chat, status, approvals: asked, error: null }, event, phase);
 }
 
 function runFailed(chat, event) {
@@ -180,9 +210,10 @@ function runFailed(chat, event) {
   return ended({ ...chat, status: "FAILED", error }, event);
 }
 
-function ended(chat, event) {
+/** *phase* is that of the calls which have no result yet. */
+function ended(chat, event, phase = "stopped") {
   const items = chat.items.map((item) => {
-    if (item.phase === "calling" || item.phase === "running") return { ...item, phase: "stopped" };
+    if (item.phase === "calling" || item.phase === "running") return { ...item, phase };
     return item.open ? { ...item, open: false } : item;
   });
   return { ...chat, items, run: null, runUsage: readUsage(event.usage) };
@@ -212,6 +243,19 @@ function callAnswered(chat, event) {
   const { isError = false, durationMs = null, ...rest } = event.metadata ?? {};
   const result = { ...rest, ...readContent(event.content), isError, durationMs };
   return onCall(chat, event.toolCallId, (call) => withResult(call, result));
+}
+
+function subagentStarted(chat, { subagentRunId, name, parentToolCallId, metadata }) {
+  const subagent = { runId: subagentRunId, name, status: "RUNNING" };
+  const childId = metadata?.sessionId ?? null;
+  return onCall(chat, parentToolCallId, (call) => ({ ...call, subagent, childId }));
+}
+
+function subagentEnded(chat, { subagentRunId }, end) {
+  const items = chat.items.map((item) =>
+    item.subagent?.runId === subagentRunId ? { ...item, subagent: { ...item.subagent, ...end } } : item,
+  );
+  return { ...chat, items };
 }
 
 function activity(chat, event) {

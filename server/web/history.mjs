@@ -2,6 +2,10 @@
 
 import { readContent } from "./content.mjs";
 
+/** The tool whose result names a session, and the one whose result is a person's answer. */
+const SPAWN = "spawn_subagent";
+const ASK = "ask_user";
+
 /**
  * @param {Array<object>} messages ascending by `seq`
  * @returns {{items: Array<object>, orphans: Array<object>}} `orphans` are tool messages whose call
@@ -41,9 +45,15 @@ function addAssistant(items, callAt, message) {
   }
 }
 
-/** A call as it begins; `phase` is calling, running, done, failed or stopped (no result came). */
+/**
+ * A call as it begins; `phase` is calling, running, waiting (for a person's word), done, failed or
+ * stopped (no result came). `subagent` is the child run that it waits for: `{runId, name, status,
+ * reason}`; `childId` the session that it began; `asked` the question that it
+ * put and the answer to it: `{question, answer}`.
+ */
 export function newCall(id, name, runId) {
-  return { kind: "tool", id, name, runId, args: "", phase: "calling", result: null, progress: "" };
+  const begun = { args: "", phase: "calling", result: null, progress: "", subagent: null };
+  return { kind: "tool", id, name, runId, ...begun, childId: null, asked: null };
 }
 
 function storedResult(message) {
@@ -59,5 +69,23 @@ function storedResult(message) {
 
 /** @param {{text, files, isError, durationMs}} result */
 export function withResult(call, result) {
-  return { ...call, result, phase: result.isError ? "failed" : "done", progress: "" };
+  const phase = result.isError ? "failed" : "done";
+  return { ...call, ...saidBy(call, result.text), result, phase, progress: "" };
+}
+
+function saidBy({ name, args, childId }, text) {
+  if (name === SPAWN) return { childId: childId ?? fieldOf(text, "child_session_id") };
+  if (name !== ASK) return {};
+  const answer = fieldOf(text, "answer");
+  return { asked: answer === null ? null : { question: fieldOf(args, "question"), answer } };
+}
+
+/** A text in an object of JSON; null where there is none, as in a result that was cut. */
+function fieldOf(json, key) {
+  try {
+    const value = JSON.parse(json)?.[key];
+    return typeof value === "string" ? value : null;
+  } catch {
+    return null;
+  }
 }

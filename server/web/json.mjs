@@ -37,6 +37,30 @@ function layOut(text) {
   return out;
 }
 
+/** Numbers that would be rounded stay as they were written, where the browser knows how. */
+function exact(key, value, context) {
+  const isRounded = typeof value === "number" && context?.source !== undefined && String(value) !== context.source;
+  return isRounded && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
+}
+
+/**
+ * A JSON object that a person wrote.
+ *
+ * @returns {{value: object} | {fault: {key: string, line?: string, column?: string}}} `key` is the
+ *   text that says what is wrong
+ */
+export function parseObject(text) {
+  let value;
+  try {
+    value = JSON.parse(text, exact);
+  } catch (error) {
+    const [, line, column] = /line (\d+) column (\d+)/.exec(error.message) ?? [];
+    return { fault: line === undefined ? { key: "notJson" } : { key: "notJsonAt", line, column } };
+  }
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  return isObject ? { value } : { fault: { key: "notAnObject" } };
+}
+
 /** Arguments that say best what a call is about, in order. */
 const TELLING = ["command", "pattern", "path", "task", "query", "url", "text"];
 

@@ -1,7 +1,8 @@
 /** Join the parts: state, socket, REST and view. */
 
-import { Actions } from "./actions.mjs";
-import { locale, localeFor, setLocale } from "./i18n.mjs";
+import { createActions } from "./actions.mjs";
+import { readAddress } from "./address.mjs";
+import { locale, localeFor, setLocale, t } from "./i18n.mjs";
 import { Socket } from "./socket.mjs";
 import { initialState, reduce } from "./state.mjs";
 import { createStore } from "./store.mjs";
@@ -24,46 +25,52 @@ const socket = new Socket({
   onFrame: received,
   onState: connectionChanged,
   // A refused handshake looks like a broken network; only REST can tell whether we must log in.
-  onRefused: () => void actions.checkLogin(),
+  onRefused: () => void actions.account.checkLogin(),
 });
-const actions = new Actions(store, socket);
+const actions = createActions(store, socket);
 
 function opened() {
-  void actions.subscribe();
-  actions.refreshSessions();
+  void actions.following.resume();
+  refreshLists();
 }
 
 function received(frame) {
-  if (frame.type === "sessions.changed") return actions.refreshSessions();
+  if (frame.type === "sessions.changed") return refreshLists();
   store.dispatch({ type: "frame", frame });
-  if (store.state.chat?.gap) void actions.subscribe();
+  actions.following.mend();
+}
+
+function refreshLists() {
+  actions.sessions.refresh();
+  actions.tasks.refresh();
 }
 
 function connectionChanged(connection) {
   store.dispatch({ type: "connection", connection });
-  if (connection.state === "unauthenticated") actions.signedOut();
+  if (connection.state === "unauthenticated") actions.requests.signedOut();
 }
 
 function openFromAddress() {
-  const id = /^#\/s\/(.+)$/.exec(location.hash)?.[1];
-  void actions.open(id === undefined ? null : decodeURIComponent(id));
+  const address = readAddress(location.hash);
+  void actions.following.open(address);
+  if (address.view === "tasks") actions.tasks.refresh();
 }
 
 /** A login link carries its token in the fragment; it leaves the address bar before anything else. */
 async function logInFromAddress() {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
-  if (token === undefined) return actions.enter();
+  if (token === undefined) return actions.account.enter();
   history.replaceState(null, "", location.pathname);
-  const refusal = await actions.login(decodeURIComponent(token));
+  const refusal = await actions.account.login(decodeURIComponent(token));
   if (refusal !== null) {
-    actions.signedOut();
-    actions.toast(refusal);
+    actions.requests.signedOut();
+    actions.requests.toast(refusal);
   }
 }
 
 function draw(state) {
   document.documentElement.lang = state.locale;
-  const title = state.chat?.title;
+  const title = state.view === "tasks" ? t("tasks") : state.chat?.title;
   document.title = title ? `${title} · Headway` : "Headway";
   const props = { state, actions, socket, switchLocale };
   // All words change with the locale, so the tree is built anew.

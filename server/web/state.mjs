@@ -1,7 +1,10 @@
 /** The whole page as one value, and the pure function that carries it forward. */
 
+import * as approvals from "./approvals.mjs";
 import * as chats from "./chat.mjs";
-import { contentOf, isPicture, readContent } from "./content.mjs";
+import * as composers from "./composers.mjs";
+import { contentOf, readContent } from "./content.mjs";
+import { STEPS as TASK_STEPS, noTasks } from "./tasks.mjs";
 
 export function initialState({ locale }) {
   return {
@@ -16,17 +19,21 @@ export function initialState({ locale }) {
     sessions: [],
     sessionsLoaded: false,
     search: "",
+    /** session or tasks */
+    view: "session",
     /** The open session's id; null on the page of a new one. */
     openId: null,
     chat: null,
+    /**
+     * What stands beside the open session: one of its children, or a side question that is still
+     * to be asked, whose `chat` is null and which sees the history up to message `from`.
+     */
+    side: null,
     /** Messages on their way: `{clientMsgId, session, text, files, phase, error, runId?}`. */
     pending: [],
-    /** What stands in the composer, by session id ("" for a new one). */
-    drafts: {},
-    /** Files that will go with the next message: `{key, name, previewUrl, phase, file}`. */
-    attachments: [],
-    /** The id of the own message that the composer is changing. */
-    editing: null,
+    /** What is being written, by `composers.mjs`'s keys. */
+    composers: {},
+    tasks: noTasks(),
     toast: null,
   };
 }
@@ -38,13 +45,24 @@ export function reduce(state, action) {
   return step(state, action);
 }
 
+/** The sessions that the page shows, and therefore follows. */
+export function shownChats(state) {
+  return [state.chat, state.side?.chat ?? null].filter((chat) => chat !== null);
+}
+
+export function chatOf(state, session) {
+  return shownChats(state).find(({ id }) => id === session);
+}
+
 const STEPS = {
+  ...TASK_STEPS,
   locale: (state, { locale }) => ({ ...state, locale }),
   signedIn: (state, { user, maxFileBytes }) => ({ ...state, login: "in", user, maxFileBytes }),
   signedOut: (state) => ({ ...state, login: "out", user: null, sessionsLoaded: false }),
   connection: (state, { connection }) => ({ ...state, connection }),
   search: (state, { search }) => ({ ...state, search }),
-  sessions: (state, { sessions }) => ({ ...state, sessions, sessionsLoaded: true }),
+  sessions: (state, { sessions }) => sessions.reduce(described, { ...state, sessions, sessionsLoaded: true }),
+  described: (state, { session }) => described(state, session),
   renamed: (state, { id, title }) => inSession(state, id, { title }),
   deleted,
   navigated,
@@ -56,61 +74,78 @@ const STEPS = {
   older: (state, { session, messages, hasMore }) =>
     withChat(state, session, (chat) => chats.withOlder(chat, messages, hasMore)),
   frame: (state, { frame }) => FRAMES[frame.type]?.(state, frame) ?? state,
+  answerRefused: (state, { session, id, refusal }) =>
+    withChat(state, session, (chat) => ({ ...chat, approvals: approvals.refused(chat.approvals, id, refusal) })),
   sent,
   answered,
   refused: (state, { clientMsgId, error }) => onPending(state, clientMsgId, { phase: "failed", error }),
   resent: (state, { clientMsgId }) => onPending(state, clientMsgId, { phase: "sending", error: null }),
   withdrawn: (state, { clientMsgId }) => withoutPending(state, (id) => id === clientMsgId),
-  draft: (state, { text }) => ({ ...state, drafts: { ...state.drafts, [state.openId ?? ""]: text } }),
-  attached: (state, { attachment }) => ({
-    ...state,
-    attachments: [...state.attachments, { phase: "uploading", file: null, ...attachment }],
-  }),
-  uploaded: (state, { key, file }) => ({
-    ...state,
-    attachments: state.attachments.map((row) => (row.key === key ? { ...row, phase: "ready", file } : row)),
-  }),
-  detached: (state, { key }) => ({
-    ...state,
-    attachments: state.attachments.filter((row) => row.key !== key),
-  }),
-  editing,
+  asideOpened: (state, { from }) => ({ ...state, side: { from, chat: null, isAsking: false } }),
+  asideAsking: (state, { isAsking }) => (isDraft(state.side) ? { ...state, side: { ...state.side, isAsking } } : state),
+  asideClosed: (state) => (isDraft(state.side) ? { ...state, side: null } : state),
+  asideStarted,
+  draft: (state, { key, text }) => composers.withComposer(state, key, { text }),
+  emptied: (state, { key }) => composers.emptied(state, key),
+  attached: (state, { key, attachment }) =>
+    composers.withAttachments(state, key, (rows) => [...rows, { phase: "uploading", file: null, ...attachment }]),
+  uploaded: (state, { key, attachment, file }) =>
+    composers.withAttachments(state, key, (rows) =>
+      rows.map((row) => (row.key === attachment ? { ...row, phase: "ready", file } : row)),
+    ),
+  detached: (state, { key, attachment }) =>
+    composers.withAttachments(state, key, (rows) => rows.filter((row) => row.key !== attachment)),
+  editing: (state, { key, item }) => composers.editing(state, key, item),
   toast: (state, { toast }) => ({ ...state, toast }),
 };
 
 const FRAMES = {
   event: (state, frame) => {
     const next = withChat(state, frame.session, (chat) => chats.advanced(chat, frame));
-    return next === state ? state : shown(named(next));
+    return next === state ? state : shown(named(next, frame.session));
   },
   "session.update": (state, frame) => {
     const next = withChat(state, frame.session, (chat) => chats.updated(chat, frame));
-    return next === state ? state : mirrored(next);
+    return next === state ? state : mirrored(next, frame.session);
   },
 };
 
+/** A side question that is still to be asked. */
+const isDraft = (side) => side !== null && side.chat === null;
+
 function withChat(state, session, change) {
-  if (state.chat?.id !== session) return state;
-  const chat = change(state.chat);
-  return chat === state.chat ? state : { ...state, chat };
+  const known = chatOf(state, session);
+  const chat = known === undefined ? undefined : change(known);
+  if (chat === known) return state;
+  if (state.chat?.id === session) return { ...state, chat };
+  return { ...state, side: { ...state.side, chat } };
 }
 
-/** The list shows at once what the open session says of itself. */
-function mirrored(state) {
-  const { id, title, status } = state.chat;
-  return inSession(state, id, title === null ? { status } : { title, status });
+/** The list shows at once what a session on the page says of itself. */
+function mirrored(state, session) {
+  const { title, status } = chatOf(state, session);
+  return inSession(state, session, title === null ? { status } : { title, status });
+}
+
+/** What the list and REST know of a session, and its own log does not tell. */
+function described(state, { id, kind, parent }) {
+  return withChat(state, id, (chat) =>
+    chat.kind === kind && chat.parent === parent ? chat : { ...chat, kind, parent },
+  );
 }
 
 function inSession(state, id, change) {
-  const sessions = state.sessions.map((row) => (row.id === id ? { ...row, ...change } : row));
-  const chat = state.chat?.id === id ? { ...state.chat, ...change } : state.chat;
-  return { ...state, sessions, chat };
+  const changed = (rows) => rows.map((row) => (row.id === id ? { ...row, ...change } : row));
+  const next = withChat(state, id, (chat) => ({ ...chat, ...change }));
+  const isChild = next.chat?.children.some((row) => row.id === id);
+  const chat = isChild ? { ...next.chat, children: changed(next.chat.children) } : next.chat;
+  return { ...next, chat, sessions: changed(state.sessions) };
 }
 
 /** The log tells only the ids of a message's files; of our own we know more. */
-function named(state) {
+function named(state, session) {
   if (state.pending.every(({ files }) => files.length === 0)) return state;
-  return withChat(state, state.chat.id, (chat) => {
+  return withChat(state, session, (chat) => {
     const files = new Map(state.pending.map((row) => [row.clientMsgId, row.files]));
     const isOurs = (item) => item.kind === "user" && files.has(item.id);
     const items = chat.items.map((item) =>
@@ -122,10 +157,10 @@ function named(state) {
 
 /** A message that the log holds is no longer on its way; nor is a command, once its run began. */
 function shown(state) {
-  if (state.pending.length === 0 || state.chat === null) return state;
-  const { items, toldRunId } = state.chat;
-  const users = new Set(items.filter((item) => item.kind === "user").map((item) => item.id));
-  const hasBegun = (row) => row.runId !== undefined && row.runId === toldRunId;
+  if (state.pending.length === 0) return state;
+  const told = shownChats(state);
+  const users = new Set(told.flatMap(({ items }) => items.filter(({ kind }) => kind === "user").map(({ id }) => id)));
+  const hasBegun = ({ runId }) => runId !== undefined && told.some(({ toldRunId }) => toldRunId === runId);
   return withoutPending(state, (id, row) => users.has(id) || hasBegun(row));
 }
 
@@ -141,63 +176,60 @@ function onPending(state, clientMsgId, change) {
   return { ...state, pending };
 }
 
-function navigated(state, { id }) {
-  if (id === state.openId && (id === null || state.chat !== null)) return state;
-  const chat = id === null ? null : chats.emptyChat(id);
-  return { ...state, openId: id, chat, editing: null, attachments: [] };
+/** Whatever is on the page already goes on where it will stand now. */
+function navigated(state, { address }) {
+  const { view, id, sideId, taskId, isForm } = address;
+  const at = (session) => chatOf(state, session) ?? chats.emptyChat(session);
+  const staysBeside = isDraft(state.side) && id === state.openId && sideId === null;
+  const side = sideId === null ? null : { from: null, chat: at(sideId), isAsking: false };
+  return {
+    ...state,
+    view,
+    openId: id,
+    chat: id === null ? null : at(id),
+    side: staysBeside ? state.side : side,
+    tasks: { ...state.tasks, openId: taskId, isForm },
+  };
 }
 
 /** A new session takes over what was begun on the page of a new one. */
 function created(state, { session }) {
-  const { "": begun = "", ...drafts } = state.drafts;
   const sessions = [session, ...state.sessions.filter((row) => row.id !== session.id)];
-  return {
-    ...state,
-    sessions,
-    openId: session.id,
-    chat: chats.emptyChat(session.id),
-    drafts: { ...drafts, [session.id]: begun },
-  };
+  const next = { ...state, sessions, openId: session.id, chat: chats.emptyChat(session.id) };
+  return composers.moved(described(next, session), composers.NEW_KEY, session.id);
 }
 
 function deleted(state, { id }) {
   const next = { ...state, sessions: state.sessions.filter((row) => row.id !== id) };
-  return state.openId === id ? { ...next, openId: null, chat: null, editing: null } : next;
+  if (state.openId === id) return { ...next, openId: null, chat: null, side: null };
+  return state.side?.chat?.id === id ? { ...next, side: null } : next;
 }
 
 function subscribed(state, { session, answer }) {
   const next = withChat(state, session, (chat) => chats.subscribed(chat, answer));
-  return next === state ? state : shown(mirrored(next));
+  return next === state ? state : shown(mirrored(next, session));
 }
 
-/** The composer takes an own message to change it, or null to be empty again. */
-function editing(state, { item }) {
-  const files = item?.files.filter(({ id }) => id !== null) ?? [];
-  const attachments = files.map((file) => ({
-    key: file.id,
-    name: file.name,
-    previewUrl: isPicture(file) ? file.url : null,
-    phase: "ready",
-    file,
-  }));
-  const drafts = { ...state.drafts, [state.openId]: item?.text ?? "" };
-  return { ...state, editing: item?.id ?? null, drafts, attachments };
-}
-
-function sent(state, { message }) {
+function sent(state, { message, key = message.session }) {
   const { clientMsgId, session, editOf } = message;
-  const next = {
-    ...state,
-    pending: [...state.pending, { phase: "sending", error: null, ...message }],
-    drafts: { ...state.drafts, [session]: "" },
-    attachments: [],
-    editing: null,
-  };
+  const next = composers.emptied(withPending(state, message), key);
   if (editOf === undefined) return next;
   return withChat(next, session, (chat) => ({
     ...chat,
     replaces: { ...chat.replaces, [clientMsgId]: editOf },
   }));
+}
+
+function withPending(state, message) {
+  return { ...state, pending: [...state.pending, { phase: "sending", error: null, ...message }] };
+}
+
+/** A side question has its own session now. */
+function asideStarted(state, { parent, message }) {
+  const next = composers.emptied(state, composers.asideKey(parent));
+  if (state.openId !== parent || !isDraft(state.side)) return next;
+  const chat = { ...chats.emptyChat(message.session), kind: "sideline", parent };
+  return withPending({ ...next, side: { from: null, chat, isAsking: false } }, message);
 }
 
 /** The server owns the message now: it runs, or the queue shows it. */

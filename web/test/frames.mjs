@@ -1,29 +1,39 @@
 /** What the server would send, for tests to fold. */
 
+import { readAddress, sessionAddress } from "../../server/web/address.mjs";
 import { initialState, reduce } from "../../server/web/state.mjs";
 
 export const SESSION = "s1";
 
 /** The state after `session.subscribe` was answered. */
 export function subscribedState(answer = {}) {
-  const opened = reduce(initialState({ locale: "en" }), { type: "navigated", id: SESSION });
-  return subscribe(opened, answer);
+  return subscribe(open(initialState({ locale: "en" }), SESSION), answer);
+}
+
+/** The page at the address of a session, and of one beside it. */
+export function open(state, id, sideId) {
+  return reduce(state, { type: "navigated", address: readAddress(sessionAddress(id, sideId)) });
 }
 
 export function subscribe(state, answer = {}) {
   const usual = { session: SESSION, instance: "i1", head: 0, replayFrom: 1, mode: "snapshot" };
   const facts = { status: "IDLE", queue: [], approvals: [], children: [], messages: [] };
-  return reduce(state, { type: "subscribed", session: SESSION, answer: { ...usual, ...facts, ...answer } });
+  const whole = { ...usual, ...facts, ...answer };
+  return reduce(state, { type: "subscribed", session: whole.session, answer: whole });
 }
 
 export function receive(state, ...frames) {
   return frames.reduce((now, frame) => reduce(now, { type: "frame", frame }), state);
 }
 
-/** Fold events numbered on from where the state stands. */
+/** Fold events of the open session, numbered on from where it stands. */
 export function tell(state, ...events) {
-  const cursor = state.chat.cursor;
-  return receive(state, ...events.map((event, at) => numbered(cursor + 1 + at, event)));
+  return tellOf(state, state.chat, ...events);
+}
+
+/** The same for the session of *chat*. */
+export function tellOf(state, { id, cursor }, ...events) {
+  return receive(state, ...events.map((event, at) => ({ ...numbered(cursor + 1 + at, event), session: id })));
 }
 
 export function numbered(seq, event, first) {
@@ -32,8 +42,8 @@ export function numbered(seq, event, first) {
 
 let rev = 0;
 
-export function update(patch) {
-  return { type: "session.update", session: SESSION, rev: ++rev, patch };
+export function update(patch, session = SESSION) {
+  return { type: "session.update", session, rev: ++rev, patch };
 }
 
 export function runStarted(runId, message, rest = {}) {

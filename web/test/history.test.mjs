@@ -37,10 +37,19 @@ test("what no person wrote is a note, not a message of the user", () => {
 });
 
 test("a result whose call stands on an older page finds it when that page comes", () => {
-  const answer = { instance: "i", mode: "snapshot", replayFrom: 1, status: "IDLE", messages: [answers("m2", 2, "c1")] };
+  const answer = { instance: "i", mode: "snapshot", replayFrom: 1, status: "IDLE", hasMore: true, messages: [answers("m2", 2, "c1")] };
   const chat = subscribed(emptyChat("s"), answer);
   assert.deepEqual([chat.items.length, chat.hasMore], [0, true]);
   const whole = withOlder(chat, [asks("a1", 1, "c1")], false);
   assert.equal(whole.items[0].phase, "done");
   assert.deepEqual([whole.orphans.length, whole.hasMore], [0, false]);
+});
+
+test("an answered question is read as a question and its answer", () => {
+  const question = { id: "c1", type: "function", function: { name: "ask_user", arguments: '{"question":"Which one?","options":[]}' } };
+  const asked = { id: "a1", seq: 1, role: "assistant", content: "", toolCalls: [question] };
+  const said = (content, isError) => toItems([asked, { id: "m2", seq: 2, role: "tool", toolCallId: "c1", content, isError }]).items[0].asked;
+  assert.deepEqual(said('{"answer":"The first."}'), { question: "Which one?", answer: "The first." });
+  assert.equal(said('{"error":"denied"}', true), null);
+  assert.equal(said("[cut]"), null);
 });

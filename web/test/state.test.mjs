@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { NEW_KEY, composerOf } from "../../server/web/composers.mjs";
 import { initialState, reduce } from "../../server/web/state.mjs";
 import {
   SESSION, call, finished, numbered, receive, result, runStarted, seen, subscribe, subscribedState, tell, text, update,
@@ -93,13 +94,6 @@ test("a stopped run keeps its partial text", () => {
   const state = tell(subscribedState(), runStarted("r1", prompt), ...text("t1", "half"), finished("r1", "cancelled"));
   assert.equal(state.chat.status, "CANCELLED");
   assert.deepEqual(seen(state), ["user:hello", "text:half"]);
-});
-
-test("an interrupted run waits with its approvals", () => {
-  const interrupts = [{ id: "i1", reason: "tool_call", message: "May I?" }];
-  const state = tell(subscribedState(), runStarted("r1", prompt), finished("r1", "interrupt", { interrupts }));
-  assert.equal(state.chat.status, "WAITING");
-  assert.deepEqual(state.chat.approvals, interrupts);
 });
 
 test("a discarded attempt leaves the page", () => {
@@ -232,9 +226,10 @@ test("the list mirrors title and status of the open session", () => {
 });
 
 test("a new session takes over the draft", () => {
-  const drafted = reduce(initialState({ locale: "en" }), { type: "draft", text: "begun" });
-  const state = reduce(drafted, { type: "created", session: { id: "n1", title: null } });
-  assert.equal(state.drafts.n1, "begun");
+  const drafted = reduce(initialState({ locale: "en" }), { type: "draft", key: NEW_KEY, text: "begun" });
+  const state = reduce(drafted, { type: "created", session: { id: "n1", title: null, kind: "main", parent: null } });
+  assert.equal(composerOf(state, "n1").text, "begun");
+  assert.equal(composerOf(state, NEW_KEY).text, "");
   assert.equal(state.openId, "n1");
 });
 

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { TEXTS, formatDuration, formatElapsed, localeFor } from "../../server/web/i18n.mjs";
-import { callSummary, prettyJson } from "../../server/web/json.mjs";
+import { formatAmount, formatDuration, formatElapsed, formatRemaining } from "../../server/web/formats.mjs";
+import { TEXTS, kindOf, localeFor, setLocale } from "../../server/web/i18n.mjs";
+import { callSummary, parseObject, prettyJson } from "../../server/web/json.mjs";
 import { splitBlocks } from "../../server/web/markdown.mjs";
 import { formatTokens, readUsage } from "../../server/web/usage.mjs";
 
@@ -91,10 +92,41 @@ test("the language follows the browser, Chinese where it says nothing", () => {
   assert.equal(localeFor([]), "zh-CN");
 });
 
+test("every kind of session has a name, a bot's chat that of its platform", () => {
+  setLocale("zh-CN");
+  const kinds = [{ kind: "main" }, { kind: "sideline" }, { kind: "subagent" }, { kind: "scheduled" }];
+  const chats = ["feishu", "dingtalk", "elsewhere"].map((origin) => ({ kind: "chat", origin }));
+  assert.deepEqual([...kinds, ...chats].map(kindOf), ["会话", "旁路", "子代理", "定时", "飞书", "钉钉", "聊天"]);
+});
+
 test("times and token counts are short", () => {
   assert.deepEqual([512, 2_340, 12_400, 61_000].map(formatDuration), ["512 ms", "2.3 s", "12 s", "1:01"]);
   assert.equal(formatElapsed(999), "0 s");
   assert.deepEqual([950, 12_345, 4_500_000].map(formatTokens), ["950", "12.3k", "4.5M"]);
+});
+
+test("what is left of a time shows seconds only near its end", () => {
+  setLocale("en");
+  const [second, minute, hour] = [1000, 60_000, 3_600_000];
+  assert.deepEqual(
+    [24 * hour - second, hour, 10 * minute, 9 * minute + 59 * second, 300, -5].map(formatRemaining),
+    ["23 h 59 min left", "1 h 0 min left", "10 min left", "9:59 left", "0:01 left", "0:00 left"],
+  );
+});
+
+test("arguments that a person wrote are an object, or what is wrong with them", () => {
+  assert.deepEqual(parseObject('{"a": [1, "x"]}').value, { a: [1, "x"] });
+  assert.equal(parseObject("[1]").fault.key, "notAnObject");
+  assert.equal(parseObject("null").fault.key, "notAnObject");
+  assert.ok(parseObject('{"a": }').fault.key.startsWith("notJson"));
+  assert.ok(parseObject("").fault.key.startsWith("notJson"));
+});
+
+test("an amount is worded in both languages", () => {
+  setLocale("en");
+  assert.deepEqual([formatAmount(1, "hours"), formatAmount(90, "minutes")], ["1 hour", "90 minutes"]);
+  setLocale("zh-CN");
+  assert.match(formatAmount(2, "days"), /^2\s?天$/);
 });
 
 test("usage is one sum, whether per model or of the session", () => {

@@ -1,37 +1,38 @@
-/** The open session: its head, its log, and the composer; or the page of a new one. */
+/** The open session: its head and what is said in it; or the page of a new one. */
 
-import { isRunning } from "../chat.mjs";
+import { TASKS, sessionAddress } from "../address.mjs";
+import { NEW_KEY } from "../composers.mjs";
 import { named, t } from "../i18n.mjs";
+import { Back } from "./back.mjs";
 import { Banner } from "./banner.mjs";
-import { Composer } from "./composer.mjs";
+import { Conversation } from "./conversation.mjs";
 import { html, useState } from "./html.mjs";
 import { MenuIcon } from "./icons.mjs";
-import { Log } from "./log.mjs";
 import { Usage } from "./usage.mjs";
 
 export function Chat({ state, actions, socket, isCovered, openDrawer }) {
   const { chat, connection } = state;
-  const [isDropping, drop] = useDrop((files) => actions.attach(files));
-  const pending = state.pending.filter((row) => row.session === chat?.id);
+  const composerKey = chat?.id ?? NEW_KEY;
+  const [isDropping, drop] = useDrop((files) => actions.files.attach(composerKey, files));
   return html`
     <main class="chat" inert=${isCovered} ...${drop}>
       <header class="chat-head">
         <button class="icon-button menu-button" aria-label=${t("openMenu")} onClick=${openDrawer}><${MenuIcon} /></button>
+        ${chat?.parent && html`<${Back} href=${sessionAddress(chat.parent)} title=${titleOf(state.sessions, chat.parent)} />`}
+        ${chat?.kind === "scheduled" && html`<${Back} href=${TASKS} title=${t("tasks")} />`}
         <h1>${chat?.title || t("newSession")}</h1>
         ${chat !== null && html`<span class=${`status ${chat.status}`}>${named("status", chat.status)}</span>`}
         ${chat !== null && html`<${Usage} total=${chat.usage} run=${chat.runUsage} />`}
       </header>
       <${Banner} connection=${connection} socket=${socket} />
       ${chat === null && html`<${Welcome} />`}
-      ${chat !== null && chat.missing && html`<p class="missing">${t("sessionMissing")}</p>`}
-      ${chat !== null && !chat.missing &&
-      html`<${Log} key=${chat.id} ...${{ chat, pending, actions }} isConnected=${connection.state === "open"} />`}
-      ${!chat?.missing && html`<${Composer} state=${state} actions=${actions} />`}
-      <div class="sr-only" role="status" aria-live="polite">${chat !== null && spoken(chat)}</div>
+      <${Conversation} ...${{ state, chat, composerKey, actions }} label=${t("composer")} canAsk=${chat !== null} />
       ${isDropping && html`<div class="drop-here">${t("dropHere")}</div>`}
     </main>
   `;
 }
+
+const titleOf = (sessions, id) => sessions.find((row) => row.id === id)?.title ?? t("parentSession");
 
 function Welcome() {
   return html`
@@ -41,17 +42,6 @@ function Welcome() {
       <p>${t("welcomeText")}</p>
     </div>
   `;
-}
-
-/** What a screen reader is told of the run; the text itself it reads at leisure. */
-function spoken(chat) {
-  if (isRunning(chat)) {
-    const { round, cancelling } = chat.run ?? {};
-    if (cancelling) return t("stopping");
-    return round ? `${t("running")} · ${t("round", { round })}` : t("running");
-  }
-  if (chat.status === "FAILED" && chat.error) return `${t("failed")}: ${chat.error.message}`;
-  return chat.status === "IDLE" ? "" : named("status", chat.status);
 }
 
 /** Files dragged over the page; entering a child fires before leaving its parent, hence the count. */

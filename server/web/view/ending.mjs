@@ -1,8 +1,9 @@
 /** How the last run ended, drawn from the session's state, so that a reload shows the same. */
 
 import { isRunning } from "../chat.mjs";
-import { formatWhen, t } from "../i18n.mjs";
-import { html, useClock } from "./html.mjs";
+import { formatWhen } from "../formats.mjs";
+import { t } from "../i18n.mjs";
+import { html } from "./html.mjs";
 import { AlertIcon } from "./icons.mjs";
 
 export function Ending({ chat, prompt, actions }) {
@@ -15,21 +16,17 @@ export function Ending({ chat, prompt, actions }) {
 function Outcome({ chat, prompt, actions }) {
   if (isRunning(chat)) return html`<${Working} chat=${chat} />`;
   if (chat.status === "CANCELLED") return html`<p class="note"><span>${t("stopped")}</span></p>`;
-  if (chat.status === "WAITING") {
-    return chat.approvals.map((approval) => html`<${Approval} approval=${approval} actions=${actions} />`);
-  }
   if (chat.status !== "FAILED" || chat.error === null) return null;
-  return html`<${ErrorCard} error=${chat.error} prompt=${prompt} actions=${actions} />`;
+  return html`<${ErrorCard} session=${chat.id} error=${chat.error} prompt=${prompt} actions=${actions} />`;
 }
 
 /** Shown while nothing else on the page moves: the model has been asked and is silent. */
 function Working({ chat }) {
-  const last = chat.items.at(-1);
-  if (last?.open || last?.phase === "running" || last?.phase === "calling") return null;
+  if (chat.items.at(-1)?.open || chat.items.some(({ phase }) => phase === "running" || phase === "calling")) return null;
   return html`<p class="working" aria-hidden="true"><i /><i /><i /></p>`;
 }
 
-function ErrorCard({ error, prompt, actions }) {
+function ErrorCard({ session, error, prompt, actions }) {
   return html`
     <section class="error-card" role="alert">
       <${AlertIcon} />
@@ -42,27 +39,10 @@ function ErrorCard({ error, prompt, actions }) {
           ${error.at && html`<time>${formatWhen(error.at)}</time>`}
         </p>
         ${prompt && html`
-          <button class=${`button ${error.retryable === false ? "" : "danger"}`} onClick=${() => actions.retry(prompt)}>
+          <button class=${`button ${error.retryable === false ? "" : "danger"}`} onClick=${() => actions.messages.retry(session, prompt)}>
             ${t("retry")}
           </button>
         `}
-      </div>
-    </section>
-  `;
-}
-
-function Approval({ approval, actions }) {
-  const id = approval.id ?? approval.interruptId;
-  const expiresAt = approval.expiresAt ? new Date(approval.expiresAt).getTime() : null;
-  const now = useClock(expiresAt !== null);
-  const isOver = expiresAt !== null && now >= expiresAt;
-  return html`
-    <section class="approval" aria-label=${t("approval")}>
-      <h3>${t("approval")}</h3>
-      <p>${approval.message}</p>
-      <div class="approval-actions">
-        <button class="button primary" disabled=${isOver} onClick=${() => actions.answer(id, "approve")}>${t("approve")}</button>
-        <button class="button" disabled=${isOver} onClick=${() => actions.answer(id, "deny")}>${t("deny")}</button>
       </div>
     </section>
   `;

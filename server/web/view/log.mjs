@@ -1,30 +1,44 @@
 /** The conversation, and the one rule of its scrolling: follow the end, never move a reader. */
 
-import { isRunning } from "../chat.mjs";
+import { approvalOf, strayApprovals } from "../approvals.mjs";
+import { isRunning, isWaiting } from "../chat.mjs";
 import { t } from "../i18n.mjs";
+import { Approval } from "./approval.mjs";
+import { Ending } from "./ending.mjs";
 import { html, useLayoutEffect, useRef, useState } from "./html.mjs";
 import { DownIcon } from "./icons.mjs";
-import { Ending } from "./ending.mjs";
 import { Item, Pending } from "./message.mjs";
+import { ToolCard } from "./tool.mjs";
 
 /** A reader this near to the end counts as being there. */
 const NEAR_PX = 32;
 
-export function Log({ chat, pending, actions, isConnected }) {
+export function Log({ chat, pending, canAsk, actions, isConnected }) {
   const { scroller, content, isAway, jump } = useFollowing(chat.items[0]?.id, pending.length);
-  const lastText = isRunning(chat) ? undefined : chat.items.findLast((item) => item.kind === "text");
+  const isIdle = !isRunning(chat) && !isWaiting(chat);
+  const lastText = isIdle ? chat.items.findLast((item) => item.kind === "text") : undefined;
+  const session = chat.id;
   return html`
     <div class="log-place">
       <div class="log-scroller" ref=${scroller} tabindex="0" aria-label=${t("messages")}>
         <div class="log" role="log" aria-label=${t("messages")} aria-busy=${isRunning(chat)} ref=${content}>
           ${!chat.loaded && html`<p class="loading">${t("loading")}</p>`}
-          ${chat.hasMore && html`<${Older} actions=${actions} />`}
-          ${chat.items.map(
-            (item, at) => html`<${Item}
-              key=${`${item.kind}:${item.id}`} item=${item} actions=${actions} isIdle=${!isRunning(chat)}
-              isFinal=${item.kind === "text" && isEndOfTurn(chat, at)}
-              prompt=${item === lastText ? promptOf(chat, item.runId) : undefined}
-            />`,
+          ${chat.hasMore && html`<${Older} session=${session} actions=${actions} />`}
+          ${chat.items.map((item, at) =>
+            item.kind === "tool"
+              ? html`<${ToolCard}
+                  key=${`tool:${item.id}`} ...${{ session, actions }} call=${item}
+                  approval=${approvalOf(chat.approvals, item.id)}
+                  child=${item.childId === null ? undefined : chat.children.find(({ id }) => id === item.childId)}
+                />`
+              : html`<${Item}
+                  key=${`${item.kind}:${item.id}`} ...${{ session, item, isIdle, canAsk, actions }}
+                  isFinal=${item.kind === "text" && isEndOfTurn(chat, at)}
+                  prompt=${item === lastText ? promptOf(chat, item.runId) : undefined}
+                />`,
+          )}
+          ${strayApprovals(chat.approvals, chat.items).map(
+            (approval) => html`<${Approval} key=${approval.id} ...${{ session, approval, actions }} args=${approval.arguments ?? ""} isStray=${true} />`,
           )}
           <${Ending} chat=${chat} prompt=${promptOf(chat, chat.error?.runId)} actions=${actions} />
           ${pending.map(
@@ -49,11 +63,11 @@ function promptOf(chat, runId) {
   return users.find((item) => runId && item.runId === runId) ?? users.at(-1);
 }
 
-function Older({ actions }) {
+function Older({ session, actions }) {
   const [isBusy, setBusy] = useState(false);
   const load = async () => {
     setBusy(true);
-    await actions.loadOlder();
+    await actions.following.loadOlder(session);
     setBusy(false);
   };
   return html`

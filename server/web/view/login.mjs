@@ -14,7 +14,7 @@ export function Login({ actions, switchLocale }) {
     const token = input.current.value.trim();
     if (token === "") return;
     setBusy(true);
-    setRefusal(await actions.login(token));
+    setRefusal(await actions.account.login(token));
     setBusy(false);
   }
 

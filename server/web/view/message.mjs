@@ -1,12 +1,11 @@
-/** One item of the conversation. */
+/** One item of the conversation that is no tool call. */
 
 import { contentOf, readContent } from "../content.mjs";
 import { t } from "../i18n.mjs";
 import { Files } from "./files.mjs";
 import { html, memo, useState } from "./html.mjs";
-import { CopyIcon, PencilIcon, RetryIcon } from "./icons.mjs";
+import { AsideIcon, CopyIcon, PencilIcon, RetryIcon } from "./icons.mjs";
 import { copyText, Markdown } from "./markdown.mjs";
-import { ToolCard } from "./tool.mjs";
 
 export const Item = memo((props) => {
   const { item } = props;
@@ -17,24 +16,23 @@ export const Item = memo((props) => {
       return html`<${Answer} ...${props} />`;
     case "reasoning":
       return html`<${Reasoning} item=${item} />`;
-    case "tool":
-      return html`<${ToolCard} call=${item} />`;
     default:
       return html`<${Note} item=${item} />`;
   }
 });
 
-function UserMessage({ item, actions, isIdle }) {
+function UserMessage({ session, item, isIdle, canAsk, actions }) {
   return html`
     <article class="user-row">
       <${Bubble} text=${item.text} files=${item.files} />
       <div class="row-actions">
         <${CopyButton} text=${item.text} />
         ${isIdle && html`
-          <button class="icon-button small" aria-label=${t("edit")} title=${t("edit")} onClick=${() => actions.edit(item)}>
+          <button class="icon-button small" aria-label=${t("edit")} title=${t("edit")} onClick=${() => actions.messages.edit(session, item)}>
             <${PencilIcon} />
           </button>
         `}
+        ${canAsk && html`<${AsideButton} from=${item.id} actions=${actions} />`}
       </div>
     </article>
   `;
@@ -60,15 +58,15 @@ export function Pending({ row, actions, isConnected }) {
       <div class="pending-state">
         ${hasFailed ? t("notSent", { reason: row.error }) : state}
         ${hasFailed && html`
-          <button class="button small" onClick=${() => actions.resend(row.clientMsgId)}>${t("retry")}</button>
-          <button class="button small quiet" onClick=${() => actions.withdraw(row.clientMsgId)}>${t("discard")}</button>
+          <button class="button small" onClick=${() => actions.messages.resend(row.clientMsgId)}>${t("retry")}</button>
+          <button class="button small quiet" onClick=${() => actions.messages.withdraw(row.clientMsgId)}>${t("discard")}</button>
         `}
       </div>
     </article>
   `;
 }
 
-function Answer({ item, actions, isFinal, prompt }) {
+function Answer({ session, item, isFinal, prompt, canAsk, actions }) {
   return html`
     <article class="answer">
       <${Markdown} text=${item.text} isOpen=${Boolean(item.open)} />
@@ -76,13 +74,23 @@ function Answer({ item, actions, isFinal, prompt }) {
         <div class="row-actions">
           <${CopyButton} text=${item.text} />
           ${prompt && html`
-            <button class="icon-button small" aria-label=${t("regenerate")} title=${t("regenerate")} onClick=${() => actions.retry(prompt)}>
+            <button class="icon-button small" aria-label=${t("regenerate")} title=${t("regenerate")} onClick=${() => actions.messages.retry(session, prompt)}>
               <${RetryIcon} />
             </button>
           `}
+          ${canAsk && html`<${AsideButton} from=${item.id} actions=${actions} />`}
         </div>
       `}
     </article>
+  `;
+}
+
+/** A side question that sees the history up to this message. */
+function AsideButton({ from, actions }) {
+  return html`
+    <button class="icon-button small" aria-label=${t("asideFrom")} title=${t("asideFrom")} onClick=${() => actions.sideline.open({ from })}>
+      <${AsideIcon} />
+    </button>
   `;
 }
 

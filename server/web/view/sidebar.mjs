@@ -1,14 +1,22 @@
-/** The session list: search, status dots, rename, delete. */
+/** The session list: search, status dots, and under the open session what stands below it. */
 
-import { formatWhen, named, t } from "../i18n.mjs";
-import { html, memo, useEffect, useRef, useState } from "./html.mjs";
-import { CloseIcon, ContrastIcon, GlobeIcon, LeaveIcon, PencilIcon, PlusIcon, SearchIcon, TrashIcon } from "./icons.mjs";
-import { applyTheme, theme, THEMES } from "./theme.mjs";
+import { NEW_SESSION, TASKS, sessionAddress } from "../address.mjs";
+import { t } from "../i18n.mjs";
+import { Confirm } from "./confirm.mjs";
+import { html, memo, useState } from "./html.mjs";
+import { ClockIcon, CloseIcon, PlusIcon, SearchIcon } from "./icons.mjs";
+import { Preferences } from "./preferences.mjs";
+import { SessionRow } from "./session_row.mjs";
 
+/** More children than this are folded. */
+const CHILDREN_SHOWN = 6;
+
+/** `familyId` is the session whose `relatives` are listed below it. */
 export const Sidebar = memo((props) => {
-  const { sessions, isLoaded, search, openId, actions, switchLocale } = props;
+  const { sessions, familyId, relatives, isLoaded, search, view, openId, sideId, actions, switchLocale } = props;
   const { isHidden, isNarrow, closeDrawer } = props;
   const [doomed, setDoomed] = useState(null);
+  const row = { actions, closeDrawer, onDelete: setDoomed };
   return html`
     <nav class="sidebar" aria-label=${t("sessions")} inert=${isHidden}>
       <div class="sidebar-head">
@@ -17,121 +25,54 @@ export const Sidebar = memo((props) => {
         ${isNarrow &&
         html`<button class="icon-button" aria-label=${t("closeMenu")} onClick=${closeDrawer}><${CloseIcon} /></button>`}
       </div>
-      <a class="button new-session" href="#/" onClick=${closeDrawer}><${PlusIcon} />${t("newSession")}</a>
+      <a class="button new-session" href=${NEW_SESSION} onClick=${closeDrawer}><${PlusIcon} />${t("newSession")}</a>
+      <a class="button quiet tasks-link" href=${TASKS} aria-current=${view === "tasks" ? "page" : undefined} onClick=${closeDrawer}>
+        <${ClockIcon} />${t("tasks")}
+      </a>
       <label class="search">
         <${SearchIcon} />
         <input
           type="search" placeholder=${t("searchSessions")} aria-label=${t("searchSessions")}
-          value=${search} onInput=${(event) => actions.search(event.currentTarget.value)}
+          value=${search} onInput=${(event) => actions.sessions.search(event.currentTarget.value)}
         />
       </label>
       <ul class="sessions">
         ${sessions.map(
-          (session) => html`<${Row}
-            key=${session.id} session=${session} isOpen=${session.id === openId}
-            actions=${actions} onDelete=${setDoomed} closeDrawer=${closeDrawer}
-          />`,
+          (session) => html`
+            <${SessionRow} key=${session.id} ...${{ ...row, session }} href=${sessionAddress(session.id)} isOpen=${session.id === openId}>
+              ${session.id === familyId && relatives.length > 0 && html`<${Relatives} ...${{ ...row, relatives, familyId, openId, sideId }} />`}
+            <//>
+          `,
         )}
       </ul>
       ${isLoaded && sessions.length === 0 &&
       html`<p class="sidebar-empty">${search ? t("noMatch") : t("noSessions")}</p>`}
       <${Preferences} switchLocale=${switchLocale} actions=${actions} />
-      ${doomed && html`<${Confirm} session=${doomed} actions=${actions} close=${() => setDoomed(null)} />`}
+      ${doomed && html`
+        <${Confirm}
+          title=${t("confirmDelete")} text=${t("confirmDeleteText", { title: doomed.title || t("newSession") })}
+          action=${t("remove")} run=${() => actions.sessions.remove(doomed.id)} close=${() => setDoomed(null)}
+        />
+      `}
     </nav>
   `;
 });
 
-const Row = memo(({ session, isOpen, actions, onDelete, closeDrawer }) => {
-  const [isRenaming, setRenaming] = useState(false);
-  const title = session.title || t("newSession");
-  if (isRenaming) {
-    return html`<${Rename} ...${{ session, title, actions }} close=${() => setRenaming(false)} />`;
-  }
-  const status = named("status", session.status);
+/** Side questions and subagents of the open session. */
+function Relatives({ relatives, familyId, openId, sideId, ...row }) {
+  const [isWhole, setWhole] = useState(false);
+  const shown = isWhole ? relatives : relatives.slice(0, CHILDREN_SHOWN);
   return html`
-    <li class=${`session ${isOpen ? "is-open" : ""}`}>
-      <a
-        href=${`#/s/${encodeURIComponent(session.id)}`} title=${title}
-        aria-current=${isOpen ? "page" : undefined} onClick=${closeDrawer}
-      >
-        <span class=${`dot ${session.status}`} role="img" aria-label=${status} title=${status} />
-        <span class="session-title">${title}</span>
-        ${session.kind && session.kind !== "main" && html`<span class="badge">${named("kind", session.kind)}</span>`}
-        <time>${formatWhen(session.updatedAt)}</time>
-      </a>
-      <span class="session-actions">
-        <button class="icon-button small" aria-label=${`${t("rename")}: ${title}`} title=${t("rename")} onClick=${() => setRenaming(true)}>
-          <${PencilIcon} />
-        </button>
-        <button class="icon-button small" aria-label=${`${t("remove")}: ${title}`} title=${t("remove")} onClick=${() => onDelete(session)}>
-          <${TrashIcon} />
-        </button>
-      </span>
-    </li>
-  `;
-});
-
-function Rename({ session, title, actions, close }) {
-  const input = useRef(null);
-  useEffect(() => input.current.select(), []);
-  const isDone = useRef(false);
-  // An input that goes while it has the focus still says blur.
-  const finish = (name) => {
-    if (isDone.current) return;
-    isDone.current = true;
-    if (name !== "" && name !== session.title) void actions.rename(session.id, name);
-    close();
-  };
-  const onKeyDown = (event) => {
-    if (event.isComposing) return;
-    if (event.key === "Enter") finish(event.currentTarget.value.trim());
-    if (event.key === "Escape") {
-      event.stopPropagation();
-      finish("");
-    }
-  };
-  return html`
-    <li class="session">
-      <input
-        class="rename" aria-label=${t("rename")} defaultValue=${title} maxlength="200"
-        ref=${input} onKeyDown=${onKeyDown} onBlur=${(event) => finish(event.currentTarget.value.trim())}
-      />
-    </li>
-  `;
-}
-
-function Confirm({ session, actions, close }) {
-  const dialog = useRef(null);
-  useEffect(() => dialog.current.showModal(), []);
-  const remove = () => {
-    close();
-    void actions.remove(session.id);
-  };
-  return html`
-    <dialog class="confirm" ref=${dialog} onClose=${close} aria-labelledby="confirm-title">
-      <h2 id="confirm-title">${t("confirmDelete")}</h2>
-      <p>${t("confirmDeleteText", { title: session.title || t("newSession") })}</p>
-      <div class="confirm-actions">
-        <button class="button" onClick=${close}>${t("cancel")}</button>
-        <button class="button danger" onClick=${remove}>${t("remove")}</button>
-      </div>
-    </dialog>
-  `;
-}
-
-function Preferences({ switchLocale, actions }) {
-  const [name, setName] = useState(theme);
-  const turn = () => {
-    const next = THEMES[(THEMES.indexOf(name) + 1) % THEMES.length];
-    applyTheme(next);
-    setName(next);
-  };
-  const label = t({ auto: "themeAuto", light: "themeLight", dark: "themeDark" }[name]);
-  return html`
-    <div class="preferences">
-      <button class="button quiet" onClick=${switchLocale}><${GlobeIcon} />${t("language")}</button>
-      <button class="button quiet" aria-label=${`${t("theme")}: ${label}`} onClick=${turn}><${ContrastIcon} />${label}</button>
-      <button class="icon-button" aria-label=${t("logout")} title=${t("logout")} onClick=${() => actions.logout()}><${LeaveIcon} /></button>
-    </div>
+    <ul class="relatives" aria-label=${t("children")}>
+      ${shown.map(
+        (session) => html`<${SessionRow}
+          key=${session.id} ...${row} session=${session}
+          href=${sessionAddress(familyId, session.id)} isOpen=${session.id === sideId || session.id === openId}
+        />`,
+      )}
+      ${shown.length < relatives.length && html`
+        <li><button class="button small quiet" onClick=${() => setWhole(true)}>${t("showAllChildren", { count: relatives.length })}</button></li>
+      `}
+    </ul>
   `;
 }

@@ -1,17 +1,22 @@
 /** One tool call as a card: a line that says what and how, its arguments and result folded. */
 
 import { isPicture } from "../content.mjs";
-import { formatBytes, formatDuration, formatElapsed, named, t } from "../i18n.mjs";
+import { formatBytes, formatDuration, formatElapsed } from "../formats.mjs";
+import { named, t } from "../i18n.mjs";
 import { callSummary, prettyJson } from "../json.mjs";
+import { Approval } from "./approval.mjs";
+import { Asked } from "./asked.mjs";
 import { Files } from "./files.mjs";
 import { html, memo, useClock, useState } from "./html.mjs";
 import { ChevronIcon, ToolIcon } from "./icons.mjs";
+import { Subagent } from "./subagent.mjs";
 
 /** A folded result shows the lines that fit a glance. */
 const FOLDED_LINES = 14;
 const FOLDED_CHARACTERS = 1600;
 
-export const ToolCard = memo(({ call }) => {
+/** `approval` is what was asked about the call, `child` the session that it began. */
+export const ToolCard = memo(({ session, call, approval, child, actions }) => {
   const [isOpen, setOpen] = useState(false);
   const pictures = call.result?.files.filter(isPicture) ?? [];
   return html`
@@ -27,6 +32,11 @@ export const ToolCard = memo(({ call }) => {
         ${isOpen && html`<${Body} call=${call} />`}
       </details>
       ${pictures.length > 0 && html`<${Files} files=${pictures} />`}
+      ${call.childId !== null && html`<${Subagent} ...${{ session, call, child }} />`}
+      ${approval && html`
+        <${Approval} key=${approval.id} ...${{ session, approval, actions }} args=${approval.arguments || call.args} isStray=${false} />
+      `}
+      ${call.asked !== null && html`<${Asked} call=${call} />`}
     </div>
   `;
 });

@@ -1,0 +1,96 @@
+/** Scheduled tasks: looked at, made, changed, started. */
+
+import { TASKS, taskAddress } from "../address.mjs";
+import * as api from "../api.mjs";
+import { reasonOf, t } from "../i18n.mjs";
+import { taskOf } from "../tasks.mjs";
+
+/** The most that one user can have. */
+const LIST_SIZE = 200;
+const RUNS_SIZE = 30;
+/** A burst of `sessions.changed` costs one request. */
+const REFRESH_DELAY_MS = 200;
+
+export class Tasks {
+  #requests;
+  #refresh = null;
+
+  constructor(requests) {
+    this.#requests = requests;
+  }
+
+  /** Read anew what is shown of them. */
+  refresh() {
+    if (this.#requests.state.view !== "tasks") return;
+    this.#refresh ??= setTimeout(async () => {
+      this.#refresh = null;
+      const answer = await this.#requests.attempt(() => api.tasks({ limit: LIST_SIZE }));
+      if (answer) this.#requests.dispatch({ type: "tasks", ...answer });
+      const { openId } = this.#requests.state.tasks;
+      if (openId !== null) await this.#refreshRuns(openId);
+    }, REFRESH_DELAY_MS);
+  }
+
+  /**
+   * @param {string | null} id null makes a new one
+   * @returns {Promise<{path: string | null, message: string} | null>} what is wrong, and where
+   */
+  async save(id, body) {
+    try {
+      const task = await (id === null ? api.createTask(body) : api.changeTask(id, body));
+      this.#requests.dispatch({ type: "taskSaved", task });
+      location.hash = taskAddress(task.id);
+      return null;
+    } catch (error) {
+      this.#requests.leaveIfSignedOut(error);
+      return { path: error.path, message: reasonOf(error) };
+    }
+  }
+
+  async remove(id) {
+    const answer = await this.#requests.attempt(() => api.removeTask(id));
+    if (!answer) return;
+    this.#requests.dispatch({ type: "taskDeleted", id });
+    location.hash = TASKS;
+  }
+
+  async run(id) {
+    try {
+      await api.runTask(id);
+      this.#requests.toast(t("taskStarted"));
+      this.refresh();
+    } catch (error) {
+      if (error.code === "busy") this.#requests.toast(t("taskBusy"));
+      else this.#requests.failed(error);
+    }
+  }
+
+  async pause(id) {
+    await this.#change(() => api.pauseTask(id));
+  }
+
+  async resume(id) {
+    await this.#change(() => api.resumeTask(id));
+  }
+
+  async loadOlderRuns(taskId) {
+    const before = this.#requests.state.tasks.runs.rows.at(-1).dueAt;
+    const answer = await this.#requests.attempt(() => api.taskRuns(taskId, { before, limit: RUNS_SIZE }));
+    if (answer) this.#requests.dispatch({ type: "olderTaskRuns", taskId, ...answer });
+  }
+
+  async #refreshRuns(taskId) {
+    // One that is beyond the list is asked for by itself.
+    const isListed = taskOf(this.#requests.state, taskId) !== undefined;
+    const task = isListed ? null : await this.#requests.attempt(() => api.task(taskId));
+    if (task !== null) this.#requests.dispatch({ type: "taskSaved", task });
+    if (!isListed && task === null) return;
+    const answer = await this.#requests.attempt(() => api.taskRuns(taskId, { limit: RUNS_SIZE }));
+    if (answer) this.#requests.dispatch({ type: "taskRuns", taskId, ...answer });
+  }
+
+  async #change(request) {
+    const task = await this.#requests.attempt(request);
+    if (task) this.#requests.dispatch({ type: "taskSaved", task });
+  }
+}
