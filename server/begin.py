@@ -163,7 +163,11 @@ async def user_message(db: AsyncConnection, session_id: str, message_id: str) ->
 def _first_title(run: Run) -> str | None:
     if run.input is None or run.trigger in WORDLESS:
         return None
-    words = " ".join(run.input.text.split())
-    if not words or words.startswith("/"):
-        return None
+    words = title_of(run.input.text)
+    return None if words.startswith("/") else words or None
+
+
+def title_of(text: str) -> str:
+    """The first words of *text*, on one line."""
+    words = " ".join(text.split())
     return words if len(words) <= TITLE_CHARACTERS else f"{words[:TITLE_CHARACTERS]}…"

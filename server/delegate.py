@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels.events import Outcome, SubagentFailed, SubagentFinished, SubagentStarted
 from server import sentences
+from server.begin import title_of
 from server.board import Board
 from server.errors import NotFound, StoreUnavailable, ToolError
 from server.message import Message, clean_text
@@ -31,7 +32,13 @@ from server.store.runs import (
     request_cancel,
     running,
 )
-from server.store.sessions import Session, insert_session, load_session, set_status
+from server.store.sessions import (
+    Session,
+    child_of,
+    insert_session,
+    load_session,
+    set_status,
+)
 from server.store.subagents import (
     SubagentExecution,
     end_execution,
@@ -50,9 +57,6 @@ log = logging.getLogger(__name__)
 
 SUBAGENT: Final = "subagent"
 """Kind of a child session, trigger and origin of its run."""
-
-NAME_CHARACTERS: Final = 40
-"""Of the task: the title of the child."""
 
 LOOK_SECONDS: Final = 2.0
 """How often the store is asked for an end that this process may not have heard of."""
@@ -125,7 +129,7 @@ class Delegate:
         """
         context.emit(
             SubagentStarted(
-                execution.id, execution.child_session_id, context.call_id, _name_of(task)
+                execution.id, execution.child_session_id, context.call_id, title_of(task)
             )
         )
         shown = 0
@@ -307,22 +311,7 @@ async def _depth(db: AsyncConnection, session: Session) -> int:
 
 def _born(parent: Session, asking: Run, task: str, now: datetime) -> tuple[Session, Run]:
     """The child, and the run that does the task."""
-    child = replace(
-        parent,
-        id=new_id(),
-        kind=SUBAGENT,
-        title=_name_of(task),
-        status="IDLE",
-        parent_session_id=parent.id,
-        external_id=None,
-        queue_paused=False,
-        execution_error=None,
-        created_at=now,
-        updated_at=now,
-        undelivered=None,
-        inherited_seq=0,
-        toolset=None,
-    )
+    child = replace(child_of(parent, new_id(), SUBAGENT, now), title=title_of(task))
     message_id = new_id()
     run = Run(
         id=new_id(),
@@ -339,11 +328,6 @@ def _born(parent: Session, asking: Run, task: str, now: datetime) -> tuple[Sessi
         message_id=message_id,
     )
     return child, run
-
-
-def _name_of(task: str) -> str:
-    words = " ".join(task.split())
-    return words if len(words) <= NAME_CHARACTERS else f"{words[:NAME_CHARACTERS]}…"
 
 
 def _end_event(ended: SubagentExecution, context: ToolContext) -> SubagentFinished | SubagentFailed:

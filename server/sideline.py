@@ -15,7 +15,7 @@ from server.errors import NotFound
 from server.message import Message, Summary, files_of
 from server.store.ids import new_id
 from server.store.messages import append_messages, load_message, load_prompt_messages
-from server.store.sessions import Session, insert_session
+from server.store.sessions import Session, child_of, insert_session
 
 SIDELINE: Final = "sideline"
 """Kind of a side question's session."""
@@ -45,19 +45,9 @@ async def insert_sideline(
         NotFound: At the latest at the transaction's end, if *parent* was deleted meanwhile.
     """
     child = replace(
-        parent,
-        id=new_id(),
-        kind=SIDELINE,
-        title=None,
-        status="IDLE",
-        parent_session_id=parent.id,
-        external_id=None,
-        queue_paused=False,
-        execution_error=None,
-        created_at=now,
-        updated_at=now,
-        undelivered=None,
+        child_of(parent, new_id(), SIDELINE, now),
         inherited_seq=len(inheritance),
+        toolset=parent.toolset,
     )
     await insert_session(db, child)
     await append_messages(db, child.id, inheritance, after=0)

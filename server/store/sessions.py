@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -79,6 +79,26 @@ class Session:
     """Messages up to this are a copy of the parent's, for the prompt alone."""
     toolset: str | None = None
     """Digest of the tools as the model first saw them; None before the first run."""
+
+
+def child_of(parent: Session, child_id: str, kind: str, now: datetime) -> Session:
+    """A new session under *parent*, with its owner, language, zone and model."""
+    return replace(
+        parent,
+        id=child_id,
+        kind=kind,
+        title=None,
+        status="IDLE",
+        parent_session_id=parent.id,
+        external_id=None,
+        queue_paused=False,
+        execution_error=None,
+        created_at=now,
+        updated_at=now,
+        undelivered=None,
+        inherited_seq=0,
+        toolset=None,
+    )
 
 
 async def insert_session(db: AsyncConnection, session: Session) -> None:

@@ -67,7 +67,7 @@ async def test_a_side_question_extends_the_parents_last_request_with_its_notices
         assert_extends(aside, parents_last)
         assert len(notices_in(aside)) == 1
         assert aside.messages[-1]["content"].endswith("</side-question>\nwhy?")
-        assert "side-question" not in parents_last.body.decode()
+        assert "</side-question>" not in parents_last.body.decode()
         assert aside.json["model"] == "own-model"
         assert (child.kind, child.parent_session_id) == ("sideline", parent.id)
         assert (child.owner, child.locale, child.timezone, child.origin, child.model) == (
