@@ -122,6 +122,45 @@ def already_over(locale: Locale) -> str:
     return _in(locale, "任务已经结束", "It has ended already")
 
 
+def taken(locale: Locale) -> str:
+    """The toast for an answer that takes a while to be written down."""
+    return _in(locale, "已收到，正在处理", "Got it, one moment")
+
+
+def how_to_answer(locale: Locale, calls: int, questions: int, *, is_group: bool) -> str:
+    """How words answer what is open: *calls* that may be made or not, and *questions*.
+
+    In a group the bot has to be mentioned. Nothing where nothing is open.
+    """
+    lines = []
+    if calls == 1:
+        lines.append(_in(locale, "发送 /approve 同意，/deny 拒绝。", "Send /approve or /deny."))
+    elif calls:
+        lines.append(
+            _in(
+                locale,
+                "发送 /approve 全部同意，/deny 全部拒绝。",
+                "/approve agrees to all of it, /deny refuses all of it.",
+            )
+        )
+    if questions:
+        lines.append(
+            _in(
+                locale,
+                "直接回复即可作答；不想回答可发送 /deny。",
+                "Answer with your next message, or send /deny if you would rather not.",
+            )
+        )
+    if lines and is_group:
+        lines.append(_in(locale, "在群里请 @ 我。", "Mention me in it."))
+    return _in(locale, "", " ").join(lines)
+
+
+def unasked(locale: Locale) -> str:
+    """Stands for the state of what nobody asked for: it is told, and was never under way."""
+    return _in(locale, "通知", "Notice")
+
+
 def no_answer(locale: Locale) -> str:
     """A run finished and the model said nothing."""
     return _in(locale, "（本次没有返回内容）", "(No content was returned.)")

@@ -18,6 +18,7 @@ from channels.clock import SYSTEM, Clock
 from channels.dingtalk.codes import Kind, Refused, classify_api, classify_oapi
 from channels.dingtalk.decode import Address
 from channels.dingtalk.frames import TOPICS
+from channels.dingtalk.reach import CALL_SECONDS, is_unreached, unreached
 from channels.errors import LineError
 from channels.throttle import Budget, Budgets
 
@@ -25,8 +26,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CALL_SECONDS = 10.0
-"""For one call, connecting included."""
 DOWNLOAD_SECONDS = 120.0
 DOWNLOAD_BYTES = 50 * 1024 * 1024
 """What is taken of one file; models read less."""
@@ -44,6 +43,8 @@ BACKOFF_SECONDS = (2.0, 30.0)
 
 TOKEN_PATH = "/v1.0/oauth2/accessToken"
 DISCOVERY_PATH = "/v1.0/gateway/connections/open"
+DISCOVERY = "discovery: "
+"""How the reason begins why the platform lets us connect nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class DingTalkApi:
         """Where to open a stream connection.
 
         Raises:
-            LineError: Nowhere now; its reason is the platform's code.
+            LineError: Nowhere now; its reason has the platform's code, or where to look.
         """
         body = {
             "clientId": self._credentials.client_id,
@@ -215,11 +216,17 @@ class DingTalkApi:
         try:
             answer = await self._ask("POST", self._credentials.api_base + DISCOVERY_PATH, body)
         except Refused as refused:
-            raise LineError(f"discovery: {refused.code}") from None
+            raise LineError(self._why_not(refused.code)) from None
         url, ticket = answer.get("endpoint"), answer.get("ticket")
         if not isinstance(url, str) or not isinstance(ticket, str):
-            raise LineError("discovery: no endpoint in the answer")
+            raise LineError(f"{DISCOVERY}no endpoint in the answer")
         return Endpoint(url, ticket)
+
+    def _why_not(self, code: str) -> str:
+        if not is_unreached(code):
+            return DISCOVERY + code
+        base = self._credentials.api_base
+        return unreached(URL(base).host or base, code)
 
     async def call(
         self, method: str, path: str, body: Mapping[str, object]

@@ -2,35 +2,31 @@
 
 The template has to have the variables `content` (Markdown, streamed), `state`, `note` and
 `stoppable` (texts), and a button with the action id `stop` that is shown while `stoppable` is
-`true`. The platform's own `flowStatus` decides whether the card spins.
+`true`. What is asked is answered by a group of buttons whose source is the variable `btns`; a
+template without it shows the question all the same, and the words to answer by. The platform's own
+`flowStatus` decides whether the card spins.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from channels import sentences
 from channels.dingtalk.decode import Address
+from channels.dingtalk.questions import NO_BUTTONS, render_questions
+from channels.dingtalk.text import TEXT_BYTES, closed, headed, is_visible, space_tables
 from channels.events import OutcomeStatus
-from channels.markdown import plain, size, split, truncate
-from channels.port import Delivery, Locale
+from channels.markdown import size, split, truncate
+from channels.port import Delivery, Locale, Turn
 from channels.progress import Shown
 
 CONTENT_KEY = "content"
 """The template's variable that is streamed."""
-TEXT_BYTES = 18_000
-"""Of one card or message; the platform takes about 20 000 with everything around it."""
-TITLE_CHARACTERS = 20
-"""Of a message; it is what a phone's notification shows."""
-UNLIMITED_BYTES = 1 << 30
 END_NOTE_BYTES = 4_000
 """At most, of the reason under a text that breaks off."""
 
-FlowStatus = Literal["1", "3", "5"]
-"""Processing, finished, failed; the platform sets "2" itself when text comes."""
-
-_TABLE_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)+\|?\s*")
+FlowStatus = Literal["1", "2", "3", "5"]
+"""Processing, writing, finished, failed; a streamed text sets "2" and the last ones by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,12 @@ class End:
     """At least one; the first stands on the card if there is one, the others follow as messages."""
     state: str
     flow: FlowStatus
+    buttons: str = NO_BUTTONS
+    """Of what is asked; see `questions.Asked`."""
+    answered: int = 0
+    """Questions that somebody has answered; it is told again when there are more."""
+    verdicts: str = ""
+    """The answers alone, for where no card can show them."""
 
     @property
     def is_failure(self) -> bool:
@@ -60,36 +62,24 @@ def run_id_of(card_id: str) -> str | None:
 
 
 def render_new(
-    card_id: str, template_id: str, address: Address, locale: Locale
+    card_id: str, template_id: str, address: Address, locale: Locale, label: str = ""
 ) -> dict[str, object]:
-    """The request that creates a card and puts it into its chat."""
-    space = "IM_GROUP" if address.is_group else "IM_ROBOT"
-    target = address.conversation_id if address.is_group else address.staff_id
-    body: dict[str, object] = {
-        "cardTemplateId": template_id,
-        "outTrackId": card_id,
-        "cardData": {
-            "cardParamMap": {
-                CONTENT_KEY: render_progress(Shown(), locale),
-                "state": _say(locale, "进行中", "Running"),
-                "note": "",
-                "stoppable": "true",
-                "flowStatus": "1",
-            }
-        },
-        "callbackType": "STREAM",
-        "openSpaceId": f"dtv1.card//{space}.{target}",
+    """The request that creates the card of a run that begins and puts it into its chat."""
+    params = {
+        CONTENT_KEY: render_progress(Shown(), locale, label),
+        "state": _say(locale, "进行中", "Running"),
+        "note": "",
+        "stoppable": "true",
+        "btns": NO_BUTTONS,
+        "flowStatus": "1",
     }
-    if address.is_group:
-        body["imGroupOpenSpaceModel"] = {"supportForward": True}
-        body["imGroupOpenDeliverModel"] = {"robotCode": address.robot_code}
-    else:
-        body["imRobotOpenSpaceModel"] = {"supportForward": True}
-        body["imRobotOpenDeliverModel"] = {
-            "spaceType": "IM_ROBOT",
-            "robotCode": address.robot_code,
-        }
-    return body
+    return _creating(card_id, template_id, address, params)
+
+
+def render_posted(card_id: str, template_id: str, address: Address, end: End) -> dict[str, object]:
+    """The request that puts a card into its chat that is over already."""
+    params = {**_settled(end), "flowStatus": end.flow}
+    return _creating(card_id, template_id, address, params)
 
 
 def render_text(
@@ -107,70 +97,83 @@ def render_text(
     }
 
 
-def render_settled(card_id: str, end: End, *, has_text: bool = True) -> dict[str, object]:
-    """The request that takes the stop button away and names how it ended.
+def render_unstreamed(card_id: str, content: str) -> dict[str, object]:
+    """The request that shows *content* on a card whose text cannot be streamed."""
+    return _setting(card_id, {CONTENT_KEY: content, "flowStatus": "2"})
+
+
+def render_settled(card_id: str, end: End) -> dict[str, object]:
+    """The request that shows how the run ended and takes the stop button away.
+
+    The card spins until its last text is streamed, or `render_ended` sets all there is. On one that
+    is over it shows what was answered since.
+    """
+    return _setting(card_id, _settled(end))
+
+
+def render_ended(card_id: str, end: End, *, has_text: bool = True) -> dict[str, object]:
+    """The request that ends a card whose text cannot be streamed.
 
     Args:
         has_text: False leaves the card's text as it is.
     """
-    params = {
-        **({CONTENT_KEY: end.parts[0]} if has_text else {}),
-        "state": end.state,
-        "note": "",
-        "stoppable": "false",
-        "flowStatus": end.flow,
-    }
-    return {
-        "outTrackId": card_id,
-        "cardData": {"cardParamMap": params},
-        "cardUpdateOptions": {"updateCardDataByKey": True},
-    }
+    params = {**_settled(end), "flowStatus": end.flow}
+    if not has_text:
+        del params[CONTENT_KEY]
+        params["btns"] = NO_BUTTONS  # nobody shall agree to what is not to be seen there
+    return _setting(card_id, params)
 
 
-def render_click(note: str, *, keep_button: bool = False) -> dict[str, object]:
+def render_stopping(note: str) -> dict[str, object]:
     """What a press of the stop button is answered: a note, and the button goes."""
-    params = {"note": note} if keep_button else {"note": note, "stoppable": "false"}
-    return {
-        "cardData": {"cardParamMap": params},
-        "cardUpdateOptions": {"updateCardDataByKey": True},
-    }
+    return _changing({"note": note, "stoppable": "false"})
 
 
-def render_progress(shown: Shown, locale: Locale) -> str:
+def render_note(note: str) -> dict[str, object]:
+    """What any other press is answered: a note. The buttons go when the card shows the answer:
+    here they could be those of the next question already."""
+    return _changing({"note": note})
+
+
+def render_progress(shown: Shown, locale: Locale, label: str = "") -> str:
     """The text of a card whose run goes on: what was said, and what is being done."""
     doing = _doing(shown, locale)
     if not shown.answer:
-        return doing
-    room = TEXT_BYTES - size(doing) - 10
+        return headed(label, doing)
+    room = TEXT_BYTES - size(doing) - size(headed(label, "")) - 10
     said = space_tables(shown.answer)
-    said = truncate(_closed(said) if doing else said, room, sentences.cut(locale))
-    return f"{said}\n\n---\n\n{doing}" if doing else said
+    said = truncate(closed(said) if doing else said, room, _going_on(locale, len(said)))
+    return headed(label, f"{said}\n\n---\n\n{doing}" if doing else said)
 
 
-def render_end(delivery: Delivery, shown: str = "") -> End:
+def render_end(delivery: Delivery, shown: str = "", *, is_group: bool = False) -> End:
     """How the run ended.
 
     Args:
         delivery: From the application; its locale counts.
         shown: What the card showed last, kept where the run left no answer.
+        is_group: Where a bot has to be mentioned to be answered.
     """
-    locale = delivery.turn.locale
+    locale, label = delivery.turn.locale, delivery.turn.label
     said = space_tables((delivery.answer or shown).strip())
     state = _STATES[delivery.status][locale == "en"]
     match delivery.status:
         case "finished":
-            return End(_parts(said, sentences.no_answer(locale)), state, "3")
+            if delivery.turn.reply_to is None:
+                state = sentences.unasked(locale)
+            return End(_parts(said, sentences.no_answer(locale), label), state, "3")
         case "failed":
             reason = delivery.text.strip() or sentences.failed(locale)
-            return End([_broken_off(said, f"❌ {reason}", locale)], state, "5")
+            return End([_broken_off(said, f"❌ {reason}", delivery.turn)], state, "5")
         case "cancelled":
-            return End(
-                [_broken_off(said, f"⏹ {delivery.text.strip() or state}", locale)], state, "3"
-            )
+            note = f"⏹ {delivery.text.strip() or state}"
+            return End([_broken_off(said, note, delivery.turn)], state, "3")
+        case "waiting" if delivery.questions:
+            return _asking(delivery, said, state, is_group)
         case "waiting":
             text = delivery.text.strip()
             question = text if text and text not in said else ""
-            return End(_parts(f"{said}\n\n{question}".strip(), state), state, "3")
+            return End(_parts(f"{said}\n\n{question}".strip(), state, label), state, "3")
 
 
 def render_refused(locale: Locale) -> str:
@@ -182,33 +185,74 @@ def render_refused(locale: Locale) -> str:
     )
 
 
-def title_of(text: str, locale: Locale) -> str:
-    """The title that a message needs: the beginning of its text."""
-    for line in plain(text).splitlines():
-        if words := line.strip():
-            return words[:TITLE_CHARACTERS]
-    return _say(locale, "回复", "Reply")
+def render_lost_quote(locale: Locale) -> str:
+    """What is said of a quoted message that the platform did not pass on."""
+    return _say(
+        locale,
+        "钉钉没有给出被引用消息的内容，我看不到它。需要的话，请把文字或文件直接发给我。",
+        "DingTalk did not pass on the message that you quoted, so I cannot see it. "
+        "If it matters, please send me its text or file.",
+    )
 
 
-def space_tables(text: str) -> str:
-    """*text* with an empty line before each table; without one DingTalk shows bare characters."""
-    lines: list[str] = []
-    fence = ""
-    source = text.split("\n")
-    for number, line in enumerate(source):
-        mark = line.lstrip()[:3]
-        if mark in ("```", "~~~") and fence in ("", mark):
-            fence = "" if fence else mark
-        begins_table = (
-            not fence
-            and "|" in line
-            and number + 1 < len(source)
-            and _TABLE_RULE.fullmatch(source[number + 1]) is not None
-        )
-        if begins_table and lines and lines[-1].strip() and "|" not in lines[-1]:
-            lines.append("")
-        lines.append(line)
-    return "\n".join(lines)
+def _setting(card_id: str, params: Mapping[str, str]) -> dict[str, object]:
+    return {"outTrackId": card_id, **_changing(params)}
+
+
+def _changing(params: Mapping[str, str]) -> dict[str, object]:
+    """What sets these variables and leaves the others as they are."""
+    return {
+        "cardData": {"cardParamMap": params},
+        "cardUpdateOptions": {"updateCardDataByKey": True},
+    }
+
+
+def _creating(
+    card_id: str, template_id: str, address: Address, params: Mapping[str, str]
+) -> dict[str, object]:
+    space = "IM_GROUP" if address.is_group else "IM_ROBOT"
+    target = address.conversation_id if address.is_group else address.staff_id
+    body: dict[str, object] = {
+        "cardTemplateId": template_id,
+        "outTrackId": card_id,
+        "cardData": {"cardParamMap": params},
+        "callbackType": "STREAM",
+        "openSpaceId": f"dtv1.card//{space}.{target}",
+    }
+    if address.is_group:
+        body["imGroupOpenSpaceModel"] = {"supportForward": True}
+        body["imGroupOpenDeliverModel"] = {"robotCode": address.robot_code}
+    else:
+        body["imRobotOpenSpaceModel"] = {"supportForward": True}
+        body["imRobotOpenDeliverModel"] = {
+            "spaceType": "IM_ROBOT",
+            "robotCode": address.robot_code,
+        }
+    return body
+
+
+def _settled(end: End) -> dict[str, str]:
+    return {
+        CONTENT_KEY: end.parts[0],
+        "state": end.state,
+        "note": "",
+        "stoppable": "false",
+        "btns": end.buttons,
+    }
+
+
+def _asking(delivery: Delivery, said: str, state: str, is_group: bool) -> End:
+    """One part in any case: the question stands on the card, with its buttons."""
+    locale, label = delivery.turn.locale, delivery.turn.label
+    asked = render_questions(delivery.questions, locale, is_group=is_group)
+    return End(
+        [_above(said, asked.text, delivery.turn)],
+        state if asked.is_open else _say(locale, "已答复", "Answered"),
+        "3",
+        asked.buttons,
+        asked.answered,
+        headed(label, asked.verdicts),
+    )
 
 
 _STATES: Mapping[OutcomeStatus, tuple[str, str]] = {
@@ -238,28 +282,39 @@ def _doing(shown: Shown, locale: Locale) -> str:
     return _say(locale, "🤔 思考中…", "🤔 Thinking…")
 
 
-def _parts(text: str, otherwise: str) -> Sequence[str]:
+def _going_on(locale: Locale, characters: int) -> str:
+    """Stands under the beginning of an answer that is too long for its card, while it grows.
+
+    By hundreds, so that not every word is another text for the card.
+    """
+    written = f"{characters // 100 * 100:,}"
+    return _say(
+        locale,
+        f"\n\n…（卡片已写满，回答仍在继续，已写 {written} 字；其余部分会在结束时发出）",
+        f"\n\n… (The card is full, the answer goes on: {written} characters so far. "
+        "The rest follows when it is done.)",
+    )
+
+
+def _parts(text: str, otherwise: str, label: str) -> Sequence[str]:
     """*text* in parts that fit; *otherwise* where a reader would see nothing of it."""
-    parts = split(text, TEXT_BYTES) if _is_visible(text) else []
-    return parts or [otherwise]  # nothing is left of a code block that was only opened
+    is_blank = not is_visible(text) or not closed(text).strip()  # a block that was only opened
+    return split(headed(label, otherwise if is_blank else text), TEXT_BYTES)
 
 
-def _is_visible(text: str) -> bool:
-    return any(character.isprintable() and character != " " for character in text)
+def _broken_off(said: str, note: str, turn: Turn) -> str:
+    """The text as far as it came, and why it ends here."""
+    return _above(said, truncate(note, END_NOTE_BYTES, sentences.cut(turn.locale)), turn)
 
 
-def _closed(text: str) -> str:
-    """*text* whose last code block does not swallow what is put under it."""
-    return "".join(split(text, UNLIMITED_BYTES))
-
-
-def _broken_off(said: str, note: str, locale: Locale) -> str:
-    """The text as far as it came, and why it ends here; both fit."""
-    note = truncate(note, END_NOTE_BYTES, sentences.cut(locale))
-    if not _is_visible(said):
-        return note
-    said = truncate(_closed(said), TEXT_BYTES - END_NOTE_BYTES - 10, sentences.cut(locale))
-    return f"{said}\n\n---\n\n{note}"
+def _above(said: str, note: str, turn: Turn) -> str:
+    """As much of *said* as fits above *note*, of which nothing is cut."""
+    said = closed(said)
+    if not is_visible(said):
+        return headed(turn.label, note)
+    room = TEXT_BYTES - size(note) - size(headed(turn.label, "")) - 10
+    said = truncate(said, room, sentences.cut(turn.locale))
+    return headed(turn.label, f"{said}\n\n---\n\n{note}")
 
 
 def _say(locale: Locale, chinese: str, english: str) -> str:

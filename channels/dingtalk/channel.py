@@ -13,18 +13,15 @@ from channels.clock import SYSTEM, Clock
 from channels.dedupe import Window
 from channels.dingtalk.api import DOWNLOAD_BYTES, Credentials, DingTalkApi, open_api
 from channels.dingtalk.codes import Kind, Refused
-from channels.dingtalk.decode import (
-    PLATFORM,
-    UNKNOWN_TYPE,
-    Address,
-    decode_address,
-    decode_locator,
-)
+from channels.dingtalk.decode import PLATFORM, UNKNOWN_TYPE, Address, decode_locator
 from channels.dingtalk.frames import Answer
 from channels.dingtalk.reactions import Reactions
-from channels.dingtalk.receiver import Reactor, Receiver, Rules
+from channels.dingtalk.receiver import Reactor, Receiver
+from channels.dingtalk.rules import Rules
 from channels.dingtalk.sender import Sender
-from channels.dingtalk.turns import Parts, Turns
+from channels.dingtalk.telling import Parts
+from channels.dingtalk.trace import Traces
+from channels.dingtalk.turns import Turns
 from channels.errors import FetchError
 from channels.port import Delivery, Fetched, Health, Inbox, Locale, RemoteFile, RunSink, Turn
 from channels.supervise import LineHealth, keep_alive
@@ -125,7 +122,7 @@ class DingTalkChannel:
                 api,
                 self._sender,
                 self._reactions,
-                inbox,
+                Traces(inbox),
                 clock,
                 config.card_template_id,
                 config.robot,
@@ -151,12 +148,11 @@ class DingTalkChannel:
 
     async def say(self, turn: Turn, text: str) -> None:
         """Write one line beside the card; see `Surface`."""
-        address = decode_address(turn.reply_to) or self._sender.last_of(turn.chat.chat_id)
         is_forbidden = text == sentences.files_forbidden(self._config.locale)
         if is_forbidden and not self._forbidden.claim((turn.chat.chat_id,)):
             return
-        if address is not None:
-            self._say(address, text)  # the run that says it does not wait for the platform
+        # The run that says it does not wait for the platform.
+        self._say(self._turns.address(turn), text)
 
     async def fetch(self, file: RemoteFile) -> Fetched:
         """Download a file; see `Surface`.
@@ -210,10 +206,11 @@ class DingTalkChannel:
         except Refused as refused:
             log.warning("[dingtalk] not said: %s (%s)", refused.kind, refused.code)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="dingtalk-work")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _sorry(self, refused: Refused, name: str) -> str:
         locale = self._config.locale

@@ -5,7 +5,7 @@ import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from channels.errors import Undecodable
 from channels.port import Command, RemoteFile
@@ -17,11 +17,17 @@ COMMANDS: Mapping[str, Command] = {
     "/stop": "stop",
     "/status": "status",
     "/compact": "compact",
+    "/approve": "approve",
+    "/deny": "deny",
     "/help": "help",
 }
 STOP_ACTIONS = frozenset({"stop", "btn_stop"})
 """Action ids that a template's stop button may have."""
 
+Action = Literal["approve", "deny"]
+"""Action ids of the buttons of a question."""
+
+_SIDELINE = re.compile(r"/side(?!\S)\s*", re.IGNORECASE)
 _MENTION = re.compile(r"^\s*@[^\s@]+\s*")
 _OPAQUE = re.compile(r"\|\|\d+\|\|\d+\|\|\d+\s*$")
 """How the encrypted text of some quotes ends; no one can read it."""
@@ -51,6 +57,8 @@ class Heard:
     address: Address
     sender_id: str
     """The staff id, else the id that the platform makes for people from outside."""
+    sender_name: str
+    """As others see it; may be empty."""
     is_echo: bool
     """It is the bot's own."""
     sent_at: float | None
@@ -65,16 +73,21 @@ class Heard:
     """False for kinds of messages that nobody here knows."""
     needs_transcript: bool = False
     """It is speech, and the platform recognised no words in it."""
+    has_lost_quote: bool = False
+    """It quotes something of which the platform gave nothing; the bot's own words are no loss."""
+    is_sideline: bool = False
+    """It is a side question; the text is what stands behind the command, and may be empty."""
 
     @property
     def command(self) -> Command | None:
         """The command that the text is, in any case and after a mention."""
-        return COMMANDS.get(strip_mentions(self.text).lower())
+        return None if self.is_sideline else COMMANDS.get(strip_mentions(self.text).lower())
 
     @property
     def is_bare(self) -> bool:
         """Nothing was said but the bot's name."""
-        return not (strip_mentions(self.text) or self.quote or self.files)
+        is_something = self.is_sideline or self.quote or self.files
+        return not (is_something or strip_mentions(self.text))
 
     @property
     def prompt(self) -> str:
@@ -100,6 +113,13 @@ class Click:
         """It is the stop button, whatever the template calls it."""
         names = {*self.actions, self.params.get("do", ""), self.params.get("act", "")}
         return not names.isdisjoint(STOP_ACTIONS)
+
+    @property
+    def decision(self) -> Action | None:
+        """What a button of a question says."""
+        if "deny" in self.actions:
+            return "deny"
+        return "approve" if "approve" in self.actions else None
 
 
 def encode_address(address: Address) -> str:
@@ -141,19 +161,24 @@ def decode_message(raw: str, own_robot_code: str) -> Heard:
     )
     created_ms = _number(data, "createAt")
     said = _decode_content(data, address)
+    text = said.text.strip()
+    aside = _SIDELINE.match(strip_mentions(text))
     bot_id = _text(data, "chatbotUserId")
     return Heard(
         message_id=message_id,
         address=address,
         sender_id=address.staff_id or _text(data, "senderId"),
+        sender_name=" ".join(_text(data, "senderNick").split()),
         is_echo=_text(data, "senderId") != "" and _text(data, "senderId") == bot_id,
         sent_at=created_ms / 1000 if created_ms > 0 else None,
         is_mention=not is_group or data.get("isInAtList") is not False,
-        text=said.text.strip(),
+        text=text if aside is None else strip_mentions(text)[aside.end() :],
         quote=said.quote.strip(),
         files=tuple(said.files),
         is_readable=said.is_readable,
         needs_transcript=said.needs_transcript,
+        has_lost_quote=said.has_lost_quote,
+        is_sideline=aside is not None,
     )
 
 
@@ -202,12 +227,13 @@ class _Said:
     files: Sequence[RemoteFile] = ()
     is_readable: bool = True
     needs_transcript: bool = False
+    has_lost_quote: bool = False
 
 
 def _decode_content(data: Json, address: Address) -> _Said:
     kind = _text(data, "msgtype")
     content = _object(data.get("content"))
-    said = _Said(quote=_quote_of(data))
+    said = _Said()
     match kind:
         case "text" if isinstance(data.get("text"), Mapping):
             said.text = _text(_object(data.get("text")), "content")
@@ -223,8 +249,12 @@ def _decode_content(data: Json, address: Address) -> _Said:
         case "audio":
             said.text = _text(content, "recognition")
             said.needs_transcript = not said.text.strip()
+        case "chatRecord":
+            said.quote = _record_text(content)
+            said.is_readable = bool(said.quote)
         case _:
             said.is_readable = False
+    _add_quote(said, data, address)
     return said
 
 
@@ -269,28 +299,65 @@ def _read_rich(items: Sequence[Json], address: Address) -> tuple[str, list[Remot
     return "".join(text), files
 
 
-def _quote_of(data: Json) -> str:
-    """What the message answers to, as far as it can be read."""
-    for holder in (data.get("text"), data.get("content")):
-        replied = _object(_object(holder).get("repliedMsg"))
-        if replied:
-            return _quoted_text(replied)
-    return ""
+def _add_quote(said: _Said, data: Json, address: Address) -> None:
+    """Put what the message answers to before it, as far as it can be read."""
+    for holder in map(_object, (data.get("text"), data.get("content"))):
+        replied = _object(holder.get("repliedMsg"))
+        if replied or holder.get("isReplyMsg") is True:
+            said.quote, files = _read_quote(replied, address)
+            said.files = [*files, *said.files]
+            is_own = _text(replied, "senderId") == _text(data, "chatbotUserId") != ""
+            said.has_lost_quote = not (said.quote.strip() or files or is_own)
+            return
 
 
-def _quoted_text(replied: Json) -> str:
+def _read_quote(replied: Json, address: Address) -> tuple[str, list[RemoteFile]]:
+    """Text and files of a quoted message."""
     content = replied.get("content")
     inner = _object(content)
     items = inner.get("richText")
     if isinstance(items, list):
-        nowhere = Address("", is_group=False)
-        return _read_rich(list(_flatten(items)), nowhere)[0]
+        return _read_rich(list(_flatten(items)), address)
     card = _object(_object(inner.get("cardData")).get("cardParamMap"))
     text = _text(inner, "text") or _text(inner, "markdown") or _text(inner, "recognition")
-    text = text or _text(card, "content") or _text(inner, "fileName")
+    text = text or _text(card, "content") or _text(inner, "fileName") or _record_text(inner)
     if not text and isinstance(content, str) and not inner:
         text = content
-    return "" if _OPAQUE.search(text) else text
+    kind = _text(replied, "msgType")
+    code = _code(inner) if kind in ("picture", "file", "video") else ""
+    files = [_file(address, code, _text(inner, "fileName") or kind)] if code else []
+    return "" if _OPAQUE.search(text) else text, files
+
+
+def _record_text(content: Json) -> str:
+    """Messages that were forwarded together, one a line; the platform may leave some of them out.
+
+    The record has their whole texts, but mostly only the summary has names.
+    """
+    summary = [line for line in _items(content.get("summary")) if isinstance(line, str)]
+    record = [entry for entry in _items(content.get("chatRecord")) if isinstance(entry, Mapping)]
+    if not record:
+        return "\n".join(summary)
+    known = summary if len(summary) == len(record) else [""] * len(record)
+    return "\n".join(map(_record_line, record, known))
+
+
+def _record_line(entry: Json, summary: str) -> str:
+    inner = _object(entry.get("content"))
+    text = _text(inner, "text") or _text(inner, "fileName")
+    if not inner:
+        text = _text(entry, "content")
+    name, colon, _ = summary.partition(":")
+    name = _text(entry, "senderName") or _text(entry, "senderNick") or (name if colon else "")
+    return (f"{name}: " if name else "") + (text or f"[{_text(entry, 'msgType') or '…'}]")
+
+
+def _items(value: object) -> list[Any]:
+    """The elements of a list, also of one in a text; the lines of any other text."""
+    if isinstance(value, str):
+        found = _loaded(value)
+        value = found if isinstance(found, list) else value.splitlines()
+    return value if isinstance(value, list) else []
 
 
 def _file(address: Address, code: str, name: str) -> RemoteFile:

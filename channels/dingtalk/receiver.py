@@ -1,30 +1,22 @@
 """What becomes of each pushed frame, and how it is acknowledged."""
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from channels import sentences
 from channels.clock import Clock
 from channels.dedupe import Window
-from channels.dingtalk.card import render_click, run_id_of
-from channels.dingtalk.decode import (
-    PLATFORM,
-    Address,
-    Click,
-    Heard,
-    decode_click,
-    decode_message,
-    encode_address,
-)
+from channels.dingtalk.card import render_lost_quote
+from channels.dingtalk.decode import PLATFORM, Address, Heard, decode_message, encode_address
 from channels.dingtalk.frames import FAILED, OK, TOPIC_CLICK, Answer
+from channels.dingtalk.people import People
+from channels.dingtalk.presses import Presses, Start
+from channels.dingtalk.rules import Rules
 from channels.errors import InboxRefused, InboxUnavailable, Undecodable
 from channels.lanes import Lanes
-from channels.port import ChatAddress, Inbound, Inbox, Locale, Submitted
+from channels.port import Inbound, Inbox, Submitted
 
 log = logging.getLogger(__name__)
 
@@ -36,45 +28,11 @@ STALE_NOTICE_SECONDS = 2.0
 """A backlog comes at once; it is told of in one message."""
 NOT_ALLOWED_SECONDS = 3600.0
 """Between two refusals in one chat."""
-CLICK_SECONDS = 2.0
-"""Until a press is answered, whatever the application does; people wait for it."""
 PROBE_SECONDS = (2.0, 30.0)
 """First and longest pause between two looks whether the application keeps messages again."""
-EVERYONE = "*"
 
 Say = Callable[[Address, str], None]
 """Sends a text some time soon; never waits, never raises."""
-Start = Callable[[Coroutine[Any, Any, None]], None]
-"""Runs work that belongs to the channel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Who may talk to the bot, and as whom it answers."""
-
-    client_id: str
-    robot_code: str
-    allow: frozenset[str]
-    locale: Locale
-
-    def allows(self, person_id: str, conversation_id: str) -> bool:
-        """Whether a person, by staff id or else by the platform's own, may talk to the bot.
-
-        An id of a conversation lets in everybody who is in it.
-        """
-        return not self.allow.isdisjoint({EVERYONE, person_id, conversation_id} - {""})
-
-    def is_for_us(self, heard: Heard) -> bool:
-        """The message is addressed to this very robot."""
-        return heard.address.robot_code in (self.robot_code, self.client_id)
-
-    def chat(self, address: Address) -> ChatAddress:
-        """The conversation as the application knows it."""
-        return ChatAddress(PLATFORM, self.client_id, address.conversation_id)
-
-    def keys(self, message_id: str) -> tuple[str, ...]:
-        """What makes a message known; the frame's own id changes with each push."""
-        return (f"{PLATFORM}:{self.robot_code}:msg:{message_id}",)
 
 
 @dataclass(slots=True)
@@ -118,6 +76,8 @@ class Receiver:
         self._rules = rules
         self._inbox = inbox
         self._do = reactor
+        self._people = People()
+        self._presses = Presses(rules, inbox, self._people, reactor.start)
         self._clock = clock
         self._window = Window(clock=clock.monotonic)
         self._refused = Window(NOT_ALLOWED_SECONDS, clock.monotonic)
@@ -129,7 +89,7 @@ class Receiver:
         """Take one frame; never raises, since no acknowledgement would leave."""
         began = time.monotonic()  # the real time that the platform waits
         try:
-            return await (self._click(raw) if topic == TOPIC_CLICK else self._message(raw))
+            return await (self._presses.handle(raw) if topic == TOPIC_CLICK else self._message(raw))
         except Exception as error:  # without an answer the platform would wait
             trace = (Exception, Exception("…"), error.__traceback__)  # its words may be a person's
             log.error("[dingtalk] a frame failed: %s", type(error).__name__, exc_info=trace)
@@ -169,6 +129,7 @@ class Receiver:
             log.debug("[dingtalk] ignored: %s", ignored)
             return
         self._do.remember(address)
+        self._people.meet(heard)
         if not self._rules.allows(heard.sender_id, address.conversation_id):
             if self._refused.claim((address.conversation_id,)):
                 self._do.say(address, sentences.not_allowed(locale, heard.sender_id))
@@ -180,7 +141,8 @@ class Receiver:
         elif heard.needs_transcript:
             self._do.say(address, sentences.no_transcript(locale))
         elif heard.is_bare:
-            self._do.say(address, sentences.bare_mention(locale))
+            lost = render_lost_quote(locale) if heard.has_lost_quote else ""
+            self._do.say(address, lost or sentences.bare_mention(locale))
         else:
             await self._bring(heard, keys)
 
@@ -197,9 +159,13 @@ class Receiver:
             if command := heard.command:
                 chat = self._rules.chat(address)
                 way_back = encode_address(address)
-                text = await self._inbox.command(chat, command, keys, heard.sender_id, way_back)
+                by = self._people.name_of(heard.sender_id)
+                text = await self._inbox.command(chat, command, keys, by, way_back)
             else:
-                text = self._acknowledgement(await self._inbox.submit(self._inbound(heard, keys)))
+                submitted = await self._inbox.submit(self._inbound(heard, keys))
+                text = self._acknowledgement(submitted)
+                if heard.has_lost_quote and not submitted.duplicate:
+                    self._do.say(address, render_lost_quote(self._rules.locale))
         except InboxRefused as refused:
             text = refused.user_text
         if text:
@@ -211,8 +177,10 @@ class Receiver:
             text=heard.prompt,
             keys=keys,
             chat=self._rules.chat(heard.address),
+            sender=self._people.name_of(heard.sender_id),
             reply_to=encode_address(heard.address),
             remote_files=heard.files,
+            is_sideline=heard.is_sideline,
         )
 
     def _acknowledgement(self, submitted: Submitted) -> str:
@@ -272,38 +240,3 @@ class Receiver:
             for chat in missed.values():
                 if chat.keys:
                     self._do.say(chat.address, sentences.not_received(self._rules.locale))
-
-    async def _click(self, raw: str) -> Answer:
-        try:
-            click = decode_click(raw)
-        except Undecodable as error:
-            log.warning("[dingtalk] not decodable: %s", error)
-            return Answer(OK)
-        run_id = run_id_of(click.card_id) or click.params.get("run")
-        if not click.wants_stop or not run_id:
-            return Answer(OK)
-        if not self._rules.allows(click.user_id, click.conversation_id):
-            text = sentences.not_allowed(self._rules.locale, click.user_id)
-            return Answer(OK, render_click(text, keep_button=True))
-        try:
-            note = await self._stop(run_id, click)
-        except InboxUnavailable:
-            text = sentences.not_received(self._rules.locale)
-            return Answer(OK, render_click(text, keep_button=True))
-        return Answer(OK, render_click(note))
-
-    async def _stop(self, run_id: str, click: Click) -> str:
-        """Ask the run to stop; what the person sees of it at once."""
-        by = f"{PLATFORM}:{click.user_id}"
-        asked = asyncio.create_task(self._inbox.cancel_run(run_id, by), name="dingtalk-stop")
-        await asyncio.wait({asked}, timeout=CLICK_SECONDS)
-        if not asked.done():
-            self._do.start(_finish(asked))
-            return sentences.stopping(self._rules.locale)
-        is_stopping = asked.result()
-        return (sentences.stopping if is_stopping else sentences.already_over)(self._rules.locale)
-
-
-async def _finish(asked: "asyncio.Task[bool]") -> None:
-    with suppress(InboxUnavailable):  # nobody is left to be told; the run's card goes on
-        await asked

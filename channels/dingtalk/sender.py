@@ -5,9 +5,9 @@ from collections import OrderedDict
 
 from channels.clock import Clock
 from channels.dingtalk.api import DingTalkApi
-from channels.dingtalk.card import TEXT_BYTES, space_tables, title_of
 from channels.dingtalk.codes import Kind, Refused
 from channels.dingtalk.decode import Address
+from channels.dingtalk.text import TEXT_BYTES, space_tables, title_of
 from channels.markdown import split
 from channels.port import Locale
 

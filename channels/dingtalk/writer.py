@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from channels.clock import Clock
 from channels.dingtalk.api import DingTalkApi
-from channels.dingtalk.card import End, render_settled, render_text
+from channels.dingtalk.card import (
+    End,
+    render_ended,
+    render_settled,
+    render_text,
+    render_unstreamed,
+)
 from channels.dingtalk.codes import Kind, Refused
 
 log = logging.getLogger(__name__)
@@ -18,8 +24,10 @@ REFUSAL_SECONDS = (2.0, 30.0)
 """First and longest pause of a card after a refusal for too many calls."""
 END_SECONDS = 60.0
 """How long the end is tried before its text goes another way."""
+SETTLE_TRIES = 4
+"""How often the removal of the stop button, which shall go first, may hold up the end: 14 s."""
 SETTLE_SECONDS = 20.0
-"""How long the removal of the stop button is tried, when the end itself is shown."""
+"""How long it is tried after the end, if it could not go first."""
 
 
 class CardWriter:
@@ -44,6 +52,7 @@ class CardWriter:
         self._create = create
         self._render = render
         self._is_missing = False
+        self._can_stream = True
         self._shown = ""
         self._wanted = asyncio.Event()
         self._ending = asyncio.Event()
@@ -106,8 +115,22 @@ class CardWriter:
     async def _show(self, content: str) -> None:
         if content == self._shown:
             return
-        await self._api.stream_card(render_text(self.card_id, uuid.uuid4().hex, content))
+        if self._can_stream:
+            self._can_stream = await self._stream(content)
+        if not self._can_stream:
+            await self._api.update_card(render_unstreamed(self.card_id, content))
         self._shown = content
+
+    async def _stream(self, content: str) -> bool:
+        """Whether the platform takes streamed texts for this card."""
+        try:
+            await self._api.stream_card(render_text(self.card_id, uuid.uuid4().hex, content))
+        except Refused as refused:
+            if refused.is_passing:
+                raise
+            log.warning("[dingtalk] card not streamed: %s (%s)", refused.kind, refused.code)
+            return False
+        return True
 
     async def _pause(self, seconds: float) -> None:
         """Wait, unless the end comes."""
@@ -131,31 +154,77 @@ async def end_card(api: DingTalkApi, card_id: str, end: End, seconds: float = EN
         Refused: The card does not show the text: there is no such card, it cannot be reached, or
             it ended without this text because the platform does not take it.
     """
-    body = render_text(
-        card_id, uuid.uuid4().hex, end.parts[0], is_last=True, is_failure=end.is_failure
-    )
-    settled = render_settled(card_id, end)
+    ending = _Ending(api, card_id, end, SETTLE_TRIES if seconds else 0)
     try:
-        await api.insist(lambda: api.stream_card(body), seconds, is_repeatable=True)
+        await api.insist(ending.write, seconds, is_repeatable=True)
     except Refused as refused:
         if refused.is_passing:
             raise
-        # Nobody knows whether a card that has ended before takes a text; its variables it takes.
-        await _settle(api, card_id, end, seconds)
+        await _end_unstreamed(api, card_id, end, seconds, refused)
         return
+    if not ending.is_settled:
+        await _settle_late(api, card_id, end)
+
+
+class _Ending:
+    """The last two writes of a card, in their order.
+
+    What tells how the run ended comes first and in one piece: no card shall be over and have a stop
+    button, nor name the end above a text that is not the last one.
+    """
+
+    def __init__(self, api: DingTalkApi, card_id: str, end: End, settle_tries: int) -> None:
+        self.is_settled = False
+        """The card shows how the run ended, without a stop button."""
+        self._api = api
+        self._tries_left = settle_tries
+        self._settled = render_settled(card_id, end)
+        self._last = render_text(
+            card_id, uuid.uuid4().hex, end.parts[0], is_last=True, is_failure=end.is_failure
+        )
+
+    async def write(self) -> None:
+        """Do what is left; raises Refused."""
+        if not self.is_settled:
+            await self._settle()
+        await self._api.stream_card(self._last)
+
+    async def _settle(self) -> None:
+        self._tries_left -= 1
+        try:
+            await self._api.update_card(self._settled)
+        except Refused as refused:
+            if refused.is_passing and self._tries_left > 0:
+                raise
+        else:
+            self.is_settled = True
+
+
+async def _settle_late(api: DingTalkApi, card_id: str, end: End) -> None:
+    settled = render_settled(card_id, end)
     try:
         await api.insist(lambda: api.update_card(settled), SETTLE_SECONDS, is_repeatable=True)
     except Refused as refused:
         log.warning("[dingtalk] a card keeps its button: %s (%s)", refused.kind, refused.code)
 
 
-async def _settle(api: DingTalkApi, card_id: str, end: End, seconds: float) -> None:
-    """End a card by its variables alone; without the text if it is the text that is refused."""
-    settled = render_settled(card_id, end)
-    try:
-        await api.insist(lambda: api.update_card(settled), seconds, is_repeatable=True)
-    except Refused as refused:
-        if refused.kind in (Kind.CONTENT, Kind.BAD):
-            textless = render_settled(card_id, end, has_text=False)
-            await api.insist(lambda: api.update_card(textless), seconds, is_repeatable=True)
-        raise
+async def _end_unstreamed(
+    api: DingTalkApi, card_id: str, end: End, seconds: float, refused: Refused
+) -> None:
+    """End a card by its variables, which may be taken where a text is not, and after its end.
+
+    Without the text where it is that which is refused, or would be set and never seen.
+    """
+    if refused.kind != Kind.TEMPLATE:
+        ended = render_ended(card_id, end)
+        try:
+            await api.insist(lambda: api.update_card(ended), seconds, is_repeatable=True)
+        except Refused as error:
+            if error.kind not in (Kind.CONTENT, Kind.BAD):
+                raise
+            refused = error
+        else:
+            return
+    textless = render_ended(card_id, end, has_text=False)
+    await api.insist(lambda: api.update_card(textless), seconds, is_repeatable=True)
+    raise refused

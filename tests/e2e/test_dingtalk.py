@@ -1,48 +1,26 @@
 """A DingTalk bot of the running server, watched as the people in its chat see it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-from tests.e2e.process import ADMIN, Installation, ServerProcess, open_server
-from tests.fakes.dingtalk import FakeDingTalk, serve_dingtalk
-from tests.fakes.dingtalk_world import Card
-from tests.fakes.llm import NEVER, Quirks, call, forever, reply, serve_gateway
+import pytest
+
+from tests.e2e.dingtalk_chat import (
+    GROUP,
+    PRIVATE,
+    SLOW,
+    ended,
+    installed,
+    open_platform,
+    sessions,
+    showing,
+)
+from tests.e2e.process import open_server
+from tests.fakes.llm import call, forever, reply, serve_gateway
 from tests.house import is_title
 
 SEARCH = reply(calls=[call("grep_search", {"pattern": "群名", "path": "."})])
-SLOW = reply("一二三四五六七八" * 4, quirks=Quirks(piece_chars=4, hold_at=4, hold=NEVER))
-
-
-@asynccontextmanager
-async def open_platform() -> AsyncIterator[FakeDingTalk]:
-    async with serve_dingtalk(system_ping_seconds=1.0, cut_seconds=1.0) as platform:
-        yield platform
-
-
-def installed(folder: Path, gateway_url: str, platform: FakeDingTalk, **more: str) -> Installation:
-    variables = {
-        "DINGTALK_CLIENT_ID": platform.app.client_id,
-        "DINGTALK_CLIENT_SECRET": platform.app.client_secret,
-        "DINGTALK_CARD_TEMPLATE_ID": next(iter(platform.app.templates)),
-        "DINGTALK_API_BASE": platform.url,
-        "DINGTALK_OAPI_BASE": platform.url,
-        "DINGTALK_ALLOW": "*",
-    }
-    return Installation(folder, gateway_url, variables | more)
-
-
-async def ended(platform: FakeDingTalk) -> Card:
-    await platform.until(lambda: bool(platform.cards) and platform.only_card.is_over, 30)
-    return platform.only_card
-
-
-async def sessions(server: ServerProcess) -> list[dict[str, Any]]:
-    _, body = await server.get("/api/sessions", ADMIN)
-    found: list[dict[str, Any]] = body["sessions"]
-    return found
+REASON = "连续 15 轮重复执行同一组工具调用(grep_search)"
 
 
 async def test_answer_with_a_tool_streams_into_one_card(tmp_path: Path) -> None:
@@ -58,7 +36,9 @@ async def test_answer_with_a_tool_streams_into_one_card(tmp_path: Path) -> None:
         card = await ended(platform)
         assert card.flow == "3"
         assert card.text == "这里是空的。"
-        await platform.until(lambda: card.params["stoppable"] == "false")
+        assert card.params["state"] == "已完成"
+        assert not platform.chat()
+        await platform.until(lambda: platform.emotions == {"msg1==": []})
         [session] = await sessions(server)
         assert session["status"] == "COMPLETED"
 
@@ -74,7 +54,7 @@ async def test_incident_ends_as_a_failed_card_with_the_reason(tmp_path: Path) ->
         card = await ended(platform)
         assert card.flow == "5"
         shown = card.text + "".join(card.params.values())
-        assert "连续 15 轮重复执行同一组工具调用(grep_search)" in shown
+        assert REASON in shown
         assert len(gateway.requests) == 15
         [session] = await sessions(server)
         assert session["status"] == "FAILED"
@@ -90,7 +70,7 @@ async def test_stop_button_stops_the_run_everywhere(tmp_path: Path) -> None:
     ):
         await platform.connected()
         await platform.say("写一篇长文")
-        await platform.until(lambda: bool(platform.cards) and "一二" in platform.only_card.text)
+        await showing(platform, "一二")
         await platform.click(platform.only_card.card_id)
         async with asyncio.timeout(2):
             await gateway.requests[0].abandoned.wait()
@@ -117,29 +97,93 @@ async def test_same_message_again_is_run_once_even_after_a_restart(tmp_path: Pat
         async with open_server(place) as server:
             await platform.connected(2)
             await platform.push(message)
+            await platform.say("/help")
+            await platform.until(lambda: bool(platform.chat()))
             [session] = await sessions(server)
             assert session["status"] == "COMPLETED"
         assert len(gateway.requests) == 1
-        assert len(platform.cards) == 1
+        assert [card.text for card in platform.cards.values()] == ["once"]
+        assert len(platform.chat()) == 1, "nothing but the help"
 
 
-async def test_card_that_a_kill_left_open_is_closed_once(tmp_path: Path) -> None:
+async def test_card_that_a_kill_left_open_is_closed_once_though_its_message_comes_again(
+    tmp_path: Path,
+) -> None:
     async with (
         open_platform() as platform,
         serve_gateway([SLOW, reply("到此为止。")], title=is_title) as gateway,
     ):
         place = installed(tmp_path, gateway.url, platform)
+        message = platform.message("写一篇长文")
         async with open_server(place) as server:
             await platform.connected()
-            await platform.say("写一篇长文")
-            await platform.until(lambda: bool(platform.cards) and "一二" in platform.only_card.text)
+            await platform.push(message)
+            await showing(platform, "一二")
+            assert (await platform.push(message)).code == 200
+            await platform.until(lambda: platform.emotions == {"msg1==": ["🤔思考中"]})
             await server.sigkill()
         async with open_server(place):
+            await platform.connected(2)
+            assert (await platform.push(message)).code == 200
             card = await ended(platform)
             assert card.flow == "3"
             assert card.text == "到此为止。"
+            await platform.until(lambda: platform.emotions == {"msg1==": []})
+            assert (await platform.push(message)).code == 200
+        assert len(gateway.requests) == 2
         assert len(platform.cards) == 1
         assert platform.chat() == [], "the card says it all"
+
+
+@pytest.mark.parametrize("on_restart", ["resume", "fail"])
+async def test_mark_at_a_message_goes_after_a_kill_without_a_card(
+    tmp_path: Path, on_restart: str
+) -> None:
+    script = [SLOW, reply("到此为止。")] if on_restart == "resume" else [SLOW]
+    async with open_platform() as platform, serve_gateway(script, title=is_title) as gateway:
+        more = {"DINGTALK_CARD_TEMPLATE_ID": "", "ON_RESTART": on_restart}
+        place = installed(tmp_path, gateway.url, platform, **more)
+        async with open_server(place) as server:
+            await platform.connected()
+            await platform.say("写一篇长文")
+            await gateway.wait_for_requests(1)
+            await platform.until(lambda: platform.emotions == {"msg1==": ["🤔思考中"]})
+            await server.sigkill()
+        left = {"resume": [], "fail": ["❌失败"]}[on_restart]
+        async with open_server(place):
+            await platform.until(lambda: bool(platform.chat()), 30)
+            await platform.until(lambda: platform.emotions == {"msg1==": left})
+        assert len(platform.chat()) == 1
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+async def test_without_a_template_answers_and_incidents_are_messages(
+    tmp_path: Path, is_group: bool
+) -> None:
+    answer = "## 结果\n\n| 名 | 值 |\n|---|---|\n| 甲 | 1 |"
+    script = [reply(answer), *[SEARCH] * 15]
+    async with open_platform() as platform, serve_gateway(script, title=is_title) as gateway:
+        place = installed(tmp_path, gateway.url, platform, DINGTALK_CARD_TEMPLATE_ID="")
+        chat = platform.chat(GROUP) if is_group else platform.chat(PRIVATE)
+        async with open_server(place) as server:
+            await platform.connected()
+            await platform.say("看看结果", group=is_group)
+            await platform.until(lambda: bool(platform.chats))
+            await platform.say("补充机器人文档", group=is_group)
+            await platform.until(lambda: len(platform.called("sendBySession")) == 2, 60)
+            await platform.until(lambda: platform.emotions.get("msg2==") == ["❌失败"])
+            [session] = await sessions(server)
+            assert session["status"] == "FAILED"
+        chat = platform.chat(GROUP if is_group else PRIVATE)
+        assert chat[0] == answer
+        assert chat[1].startswith("❌")
+        assert REASON in chat[1]
+        assert "群名" not in chat[1]
+        assert len(chat) == 2
+        sent = [call.body for call in platform.called("sendBySession")]
+        assert [body["msgtype"] for body in sent] == ["markdown", "markdown"]
+        assert sent[0]["markdown"]["title"] == "结果"
+        assert not platform.cards
 
 
 async def test_line_that_is_cut_comes_back(tmp_path: Path) -> None:

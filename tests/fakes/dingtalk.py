@@ -6,7 +6,7 @@
         assert platform.chat() == ["…"]
 
 As a process, for a server that runs elsewhere: `python -m tests.fakes.dingtalk --port 0`; then
-`POST /sim/say`, `/sim/click`, and `GET /sim/state`.
+`POST /sim/say`, `/sim/click` (the stop button), `/sim/press`, and `GET /sim/state`.
 """
 
 import argparse
@@ -163,9 +163,22 @@ class FakeDingTalk(World):
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         return await self.send_frame(random.choice(fed), "CALLBACK", topic, text)
 
-    async def click(self, card_id: str, user: str = "staff01", **changes: Any) -> Ack:
-        """Press the stop button of a card."""
-        private = {"cardPrivateData": {"actionIds": ["stop"], "params": {}}}
+    async def press(self, card_id: str, button: str, user: str = "staff01") -> Ack:
+        """Press the button of a card on which *button* stands."""
+        sent = self.cards[card_id].look.buttons[button]
+        return await self.click(card_id, user, action=sent["actionId"], params=sent["params"])
+
+    async def click(
+        self,
+        card_id: str,
+        user: str = "staff01",
+        *,
+        action: str = "stop",
+        params: Mapping[str, str] | None = None,
+        **changes: Any,
+    ) -> Ack:
+        """Press a button of a card, the stop button unless told otherwise."""
+        private = {"cardPrivateData": {"actionIds": [action], "params": params or {}}}
         data = {
             "outTrackId": card_id,
             "type": "actionCallback",
@@ -177,7 +190,7 @@ class FakeDingTalk(World):
         ack = await self.push(data, TOPIC_CLICK)
         answer = ack.data.get("response") if isinstance(ack.data, dict) else None
         if isinstance(answer, dict) and "cardData" in answer and card_id in self.cards:
-            self.update_card({"outTrackId": card_id, **answer})
+            self.update_card(self.app, {"outTrackId": card_id, **answer})
             await self._change()
         return ack
 
@@ -236,6 +249,7 @@ class FakeDingTalk(World):
             web.get("/download/{code}", self._download),
             web.post("/sim/say", self._sim_say),
             web.post("/sim/click", self._sim_click),
+            web.post("/sim/press", self._sim_press),
             web.get("/sim/state", self._sim_state),
             web.route("*", "/{path:.*}", self._api),
         ]
@@ -255,6 +269,8 @@ class FakeDingTalk(World):
         refusal = script.refusals.popleft() if script.refusals else self._answer(request, body)
         self.calls[number] = replace(call, status=refusal.status, answer=refusal.body)
         await self._change()
+        if script.hold_answers is not None:
+            await script.hold_answers.wait()
         if script.drops:
             script.drops -= 1
             assert request.transport is not None, "the client waits for its answer"
@@ -292,7 +308,7 @@ class FakeDingTalk(World):
             case "PUT", "/v1.0/card/streaming":
                 return self.stream_card(app, body)
             case "PUT", "/v1.0/card/instances":
-                return self.update_card(body)
+                return self.update_card(app, body)
         return api_refusal(404, "InvalidAction.NotFound")
 
     def _download_url(self, body: Any) -> Refusal:
@@ -319,6 +335,8 @@ class FakeDingTalk(World):
         await self._change()
         if self.faults.hang:
             await asyncio.Event().wait()
+        if self.faults.drops_discovery and request.transport is not None:
+            request.transport.abort()
         app = self.apps.get(body["clientId"])
         refused = self.faults.refuse
         if refused is None and (app is None or app.client_secret != body["clientSecret"]):
@@ -413,8 +431,19 @@ class FakeDingTalk(World):
     async def _sim_click(self, request: web.Request) -> web.Response:
         return web.json_response(asdict(await self.click(**await request.json())))
 
+    async def _sim_press(self, request: web.Request) -> web.Response:
+        return web.json_response(asdict(await self.press(**await request.json())))
+
     async def _sim_state(self, request: web.Request) -> web.Response:
-        cards = {card_id: asdict(card) for card_id, card in self.cards.items()}
+        cards = {
+            card_id: {
+                "chat_id": card.chat_id,
+                "seen": card.seen,
+                "buttons": list(card.look.buttons),
+                **asdict(card.look),
+            }
+            for card_id, card in self.cards.items()
+        }
         state = {"chats": self.chats, "cards": cards, "connections": len(self.connections)}
         state["frames"] = len(self.frames)
         return web.json_response(state)

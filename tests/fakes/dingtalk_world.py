@@ -12,7 +12,7 @@ TEXT_BYTES = 20_000
 WEBHOOK_PER_MINUTE = 20
 WEBHOOK_PAUSE_SECONDS = 600.0
 TOKEN_SECONDS = 7200
-DEFAULT_VARIABLES = frozenset({"content", "state", "note", "stoppable", "flowStatus"})
+DEFAULT_VARIABLES = frozenset({"content", "state", "note", "stoppable", "btns", "flowStatus"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,14 @@ class Call:
     answer: Any = None
 
 
-@dataclass(slots=True)
-class Card:
-    """A card as its reader sees it."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A card as its reader sees it at one instant."""
 
-    card_id: str
-    chat_id: str
-    template_id: str
-    params: dict[str, str]
-    flow: str = "1"
-    seen: list[str] = field(default_factory=list)
-    """Every text it showed, in order."""
+    params: Mapping[str, str]
+    flow: str
+    at: float
+    """Seconds, on the platform's clock."""
 
     @property
     def text(self) -> str:
@@ -49,6 +46,62 @@ class Card:
     def is_over(self) -> bool:
         """It spins no more."""
         return self.flow in ("3", "5")
+
+    @property
+    def has_button(self) -> bool:
+        """The stop button can be pressed."""
+        return self.params.get("stoppable") == "true"
+
+    @property
+    def buttons(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the group of buttons sends, by what stands on them; it is shown when all is over."""
+        group = json.loads(self.params.get("btns") or "[]") if self.flow == "3" else []
+        assert all(button["event"]["type"] == "sendCardRequest" for button in group)
+        return {button["text"]: button["event"]["params"] for button in group}
+
+
+@dataclass(slots=True)
+class Card:
+    """A card with all that it ever looked like."""
+
+    card_id: str
+    chat_id: str
+    template_id: str
+    looks: list[Look]
+    """In order, from its creation; one for each change."""
+
+    @property
+    def look(self) -> Look:
+        """As it is now."""
+        return self.looks[-1]
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        """The variables of its template."""
+        return self.look.params
+
+    @property
+    def flow(self) -> str:
+        """The platform's `flowStatus`."""
+        return self.look.flow
+
+    @property
+    def text(self) -> str:
+        """The streamed variable."""
+        return self.look.text
+
+    @property
+    def is_over(self) -> bool:
+        """It spins no more."""
+        return self.look.is_over
+
+    @property
+    def seen(self) -> list[str]:
+        """Every text it showed, in order."""
+        texts = [look.text for look in self.looks]
+        return [
+            text for number, text in enumerate(texts) if number == 0 or text != texts[number - 1]
+        ]
 
 
 @dataclass(slots=True)
@@ -111,6 +164,10 @@ class World:
         self.calls_per_second = 20
         self.freezes_finished_cards = False
         """A text for a card that is over is refused; whether it is in truth, nobody knows."""
+        self.refuses_streams: Refusal | None = None
+        """What every streamed text is answered; a card's variables can still be set."""
+        self.forbidden_words: set[str] = set()
+        """A card's text that holds one of them is refused, whichever way it comes."""
         self._clock = clock
         self._tokens: dict[str, tuple[str, float]] = {}
         self._turns: dict[tuple[str, str], deque[float]] = {}
@@ -187,11 +244,12 @@ class World:
         params = body["cardData"]["cardParamMap"]
         if not all(isinstance(value, str) for value in params.values()):
             return api_refusal(400, "param.cardParamMap")
-        card = Card(body["outTrackId"], chat_id, body["cardTemplateId"], dict(params))
-        card.flow = params.get("flowStatus", "1")
-        card.seen.append(card.text)
-        self.cards[card.card_id] = card
-        return Refusal(200, {"success": True, "result": card.card_id})
+        if refused := self._judge(params.get("content", "")):
+            return refused
+        card_id, template_id = body["outTrackId"], body["cardTemplateId"]
+        look = Look(_known(app, template_id, params), params.get("flowStatus", "1"), self._clock())
+        self.cards[card_id] = Card(card_id, chat_id, template_id, [look])
+        return Refusal(200, {"success": True, "result": card_id})
 
     def create_card(self, app: App, body: Any) -> Refusal:
         """Answer of `/v1.0/card/instances/createAndDeliver`."""
@@ -218,28 +276,26 @@ class World:
             return api_refusal(500, "unknownError")
         if card.is_over and self.freezes_finished_cards:
             return api_refusal(400, "param.card.finished")
-        if len(body["content"].encode()) > TEXT_BYTES:
-            return api_refusal(400, "param.content.tooLong")
-        card.params[body["key"]] = body["content"]
-        card.seen.append(body["content"])
-        card.flow = "5" if body["isError"] else "3" if body["isFinalize"] else "2"
+        if self.refuses_streams is not None:
+            return self.refuses_streams
+        if refused := self._judge(body["content"]):
+            return refused
+        flow = "5" if body["isError"] else "3" if body["isFinalize"] else "2"
+        self._turn_into(card, {**card.params, body["key"]: body["content"]}, flow)
         return Refusal(200, {"success": True, "result": True})
 
-    def update_card(self, body: Any) -> Refusal:
-        """Answer of `/v1.0/card/instances`."""
+    def update_card(self, app: App, body: Any) -> Refusal:
+        """Answer of `/v1.0/card/instances`; what is no variable of the template is left out."""
         card = self.cards.get(body["outTrackId"])
         if card is None:
             return api_refusal(400, "param.outTrackId.notExist")
-        params = body["cardData"]["cardParamMap"]
+        params = _known(app, card.template_id, body["cardData"]["cardParamMap"])
+        if refused := self._judge(params.get("content", "")):
+            return refused
         if body.get("cardUpdateOptions", {}).get("updateCardDataByKey"):
-            card.params.update(params)
-        else:
-            card.params = dict(params)
-        card.flow = (
-            card.params.get("flowStatus", card.flow) if "flowStatus" in params else card.flow
-        )
-        if card.text != card.seen[-1]:
-            card.seen.append(card.text)
+            params = {**card.params, **params}
+        flow = body["cardData"]["cardParamMap"].get("flowStatus", card.flow)
+        self._turn_into(card, params, flow)
         return Refusal(200, {"success": True, "result": True})
 
     def react(self, body: Any, *, remove: bool) -> Refusal:
@@ -250,6 +306,17 @@ class World:
         elif not remove:
             shown.append(body["emotionName"])
         return Refusal(200, {"success": True})
+
+    def _judge(self, content: str) -> Refusal | None:
+        """Why a card may not show *content*, if it may not."""
+        if len(content.encode()) > TEXT_BYTES:
+            return api_refusal(400, "param.content.tooLong")
+        if any(word in content for word in self.forbidden_words):
+            return api_refusal(400, "invalidParameter.content")
+        return None
+
+    def _turn_into(self, card: Card, params: Mapping[str, str], flow: str) -> None:
+        card.looks.append(Look(params, flow, self._clock()))
 
     def _delivered(self, card_id: str, error: str | None) -> Refusal:
         result = {"success": error is None, "errorMsg": error or "", "spaceType": "IM"}
@@ -270,6 +337,11 @@ class World:
             return False
         turns.append(now)
         return True
+
+
+def _known(app: App, template_id: str, params: Mapping[str, str]) -> dict[str, str]:
+    variables = app.templates[template_id]
+    return {name: value for name, value in params.items() if name in variables}
 
 
 def _message_text(body: Any) -> str:
@@ -298,6 +370,8 @@ class Script:
     """Calls wait for it before they are done."""
     drops: int = 0
     """So many calls are done, and their answers lost."""
+    hold_answers: asyncio.Event | None = None
+    """Calls are done, and their answers wait for it."""
 
 
 @dataclass(slots=True)
@@ -308,6 +382,8 @@ class Faults:
     """Discovery is answered so."""
     hang: bool = False
     """Discovery is not answered at all."""
+    drops_discovery: bool = False
+    """The connection on which discovery is asked is cut."""
     drop_after_seconds: float | None = None
     """A connection is accepted and then cut without a close frame."""
     close_after_seconds: float | None = None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from channels.clock import SYSTEM, Clock
 from channels.dingtalk.channel import DingTalkChannel, DingTalkConfig, open_dingtalk
@@ -12,6 +12,7 @@ from channels.errors import InboxRefused, InboxUnavailable
 from channels.events import (
     CallResult,
     CallStarted,
+    Interrupt,
     OutcomeStatus,
     RoundStarted,
     RunEvent,
@@ -19,7 +20,16 @@ from channels.events import (
     TextAdded,
     TextStarted,
 )
-from channels.port import ChatAddress, Command, Delivery, Inbound, Submitted, Turn
+from channels.port import (
+    ChatAddress,
+    Command,
+    Decision,
+    Delivery,
+    Inbound,
+    Question,
+    Submitted,
+    Turn,
+)
 from tests.fakes.clock import Clock as StandingClock
 from tests.fakes.dingtalk import FakeDingTalk
 from tests.waiting import until
@@ -28,6 +38,7 @@ TEMPLATE = "template.schema"
 PRIVATE_CHAT = "cidAb+C/d=="
 GROUP_CHAT = "cidGroup=="
 WAIT_SECONDS = 20.0
+ZH: Final = "zh-CN"
 
 
 @dataclass
@@ -37,6 +48,7 @@ class MemoryInbox:
     taken: list[Inbound] = field(default_factory=list)
     commands: list[tuple[ChatAddress, Command, str]] = field(default_factory=list)
     cancelled: list[tuple[str, str]] = field(default_factory=list)
+    decided: list[tuple[str, Decision, str, str]] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     """Runs that can be cancelled."""
@@ -46,7 +58,7 @@ class MemoryInbox:
     answer: Submitted | None = None
     """In place of the usual one."""
     hold: asyncio.Event | None = None
-    """Submitting waits for it."""
+    """Submitting and deciding wait for it."""
     _seen: dict[str, Submitted] = field(default_factory=dict)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -96,6 +108,15 @@ class MemoryInbox:
         self.cancelled.append((run_id, by))
         await self._change()
         return run_id in self.running
+
+    async def decide(self, interrupt_id: str, decision: Decision, by: str, text: str = "") -> str:
+        """See the port."""
+        if self.hold is not None:
+            await self.hold.wait()
+        self._check()
+        self.decided.append((interrupt_id, decision, by, text))
+        await self._change()
+        return f"{by}: {decision}"
 
     async def keep(self, run_id: str, handle: str) -> None:
         """See the port."""
@@ -186,6 +207,22 @@ async def move_until(clock: StandingClock, holds: Callable[[], bool], step: floa
     return clock.monotonic() - began
 
 
+async def said(platform: FakeDingTalk, count: int = 1, chat_id: str = PRIVATE_CHAT) -> list[str]:
+    """The texts in a chat, once there are so many."""
+    await platform.until(lambda: len(platform.chat(chat_id)) >= count)
+    return platform.chat(chat_id)
+
+
+async def sleep_through(bot: Bot, clock: StandingClock, seconds: float) -> None:
+    """Let time pass at once; the line is silent meanwhile, so that a new one is opened."""
+    opened = bot.platform.opened
+    clock.advance(seconds)
+    await move_until(
+        clock,
+        lambda: bot.platform.opened > opened and bot.channel.health().state == "up",
+    )
+
+
 async def in_time(clock: StandingClock, work: Coroutine[Any, Any, None]) -> float:
     """Let time pass until *work* is done; how long it took by the clock."""
     task = asyncio.create_task(work)
@@ -205,6 +242,48 @@ def delivery(
     """How *turn* ended."""
     code = {"finished": "completed", "cancelled": "cancelled"}.get(status, "no_progress_loop")
     return Delivery(f"d-{turn.run_id}", attempt, turn, status, code, text, answer)
+
+
+def may_write(
+    question_id: str = "q1", verdict: str = "", arguments: str = '{"path": "a.txt"}'
+) -> Question:
+    """Whether a file may be written."""
+    interrupt = Interrupt(
+        id=question_id,
+        call_id=f"call-{question_id}",
+        tool_name="write_file",
+        reason="tool_call",
+        message="要执行 write_file 吗？",
+        arguments=arguments,
+    )
+    return Question(interrupt, verdict)
+
+
+def which(question_id: str = "q1", verdict: str = "", *options: str) -> Question:
+    """What only a person knows."""
+    interrupt = Interrupt(
+        id=question_id,
+        call_id=f"call-{question_id}",
+        tool_name="ask_user",
+        reason="input_required",
+        message="哪个群？",
+        options=options,
+    )
+    return Question(interrupt, verdict)
+
+
+def asking(turn: Turn, *questions: Question, number: int = 1, answer: str = "") -> Delivery:
+    """How *turn* waits for answers, told for the *number*th time."""
+    return Delivery(
+        f"d{number}-{turn.run_id}",
+        1,
+        turn,
+        "waiting",
+        "risk_gate",
+        "\n".join(question.interrupt.message for question in questions),
+        answer,
+        questions,
+    )
 
 
 def started(run_id: str = "run1") -> RunEvent:

@@ -13,14 +13,13 @@ from channels.dingtalk.api import (
     open_api,
 )
 from channels.dingtalk.card import render_new, render_text
-from channels.dingtalk.check import check_dingtalk
 from channels.dingtalk.codes import Kind, Refused
 from channels.dingtalk.decode import Address
 from channels.dingtalk.sender import Sender
 from channels.errors import LineError
 from tests.channels.dingtalk.house import GROUP_CHAT, PRIVATE_CHAT, TEMPLATE, config, in_time
 from tests.fakes.clock import Clock
-from tests.fakes.dingtalk import FakeDingTalk, Refusal, api_refusal, oapi, serve_dingtalk
+from tests.fakes.dingtalk import FakeDingTalk, Refusal, oapi, serve_dingtalk
 from tests.fakes.dingtalk_world import BAD_TOKEN, QPS_REFUSAL
 
 
@@ -99,6 +98,23 @@ async def test_tokens_that_many_calls_find_bad_are_renewed_once(
     await api.token()
     platform.expire_tokens()
     await asyncio.gather(*(api.send_person("r", "staff01", "t", "x") for _ in range(5)))
+    assert len(platform.called("accessToken")) == 2
+
+
+async def test_a_call_that_hears_late_of_its_bad_token_takes_the_one_that_is_new_already(
+    platform: FakeDingTalk, api: DingTalkApi
+) -> None:
+    platform.message()
+    await api.token()
+    hold = platform.script("groupMessages/send").hold = asyncio.Event()
+    late = asyncio.create_task(api.send_group("r", GROUP_CHAT, "t", "late"))
+    await platform.until(lambda: bool(platform.called("groupMessages/send")))
+    platform.expire_tokens()
+    platform.groups.add(GROUP_CHAT)
+    await api.send_person("r", "staff01", "t", "x")
+    hold.set()
+    await late
+    assert platform.chat(GROUP_CHAT) == ["late"]
     assert len(platform.called("accessToken")) == 2
 
 
@@ -299,48 +315,3 @@ async def test_a_file_is_read_and_one_too_big_is_not(
     with pytest.raises(Refused) as refused:
         await api.download("d1", "")
     assert refused.value.kind == Kind.BAD
-
-
-async def test_a_good_app_passes_every_check(platform: FakeDingTalk) -> None:
-    checks = await check_dingtalk(config(platform))
-    assert [check.subject for check in checks] == ["credentials", "connection", "card", "card text"]
-    assert all(check.is_good for check in checks)
-    assert platform.chats == {}
-    assert platform.deliveries == []
-
-
-async def test_an_app_without_a_template_needs_no_card(platform: FakeDingTalk) -> None:
-    checks = await check_dingtalk(config(platform, card_template_id=""))
-    assert all(check.is_good for check in checks)
-    assert platform.cards == {}
-
-
-async def test_a_wrong_secret_is_the_first_thing_to_mend(platform: FakeDingTalk) -> None:
-    (check,) = await check_dingtalk(config(platform, client_secret="no"))
-    assert not check.is_good
-    assert "凭证与基础信息" in check.text
-
-
-async def test_stream_mode_that_is_off_is_named(platform: FakeDingTalk) -> None:
-    platform.faults.refuse = api_refusal(403, "streamModeOff")
-    checks = await check_dingtalk(config(platform))
-    assert [check.is_good for check in checks] == [True, False, True, True]
-    assert "streamModeOff" in checks[1].text
-
-
-@pytest.mark.parametrize("scope", ["Card.Instance.Write", "Card.Streaming.Write"])
-async def test_a_missing_scope_is_named(platform: FakeDingTalk, scope: str) -> None:
-    platform.app.scopes.remove(scope)
-    *_, last = await check_dingtalk(config(platform))
-    assert not last.is_good
-    assert scope in last.text
-
-
-async def test_a_template_that_is_unpublished_or_lacks_the_variable_is_named(
-    platform: FakeDingTalk,
-) -> None:
-    platform.app.templates["other"] = frozenset({"msgContent"})
-    for template_id, code in (("none", "param.templateUnpublished"), ("other", "unknownError")):
-        *_, last = await check_dingtalk(config(platform, card_template_id=template_id))
-        assert not last.is_good
-        assert code in last.text

@@ -1,25 +1,28 @@
 """What a run looks like on a card, and the last words of each way to end."""
 
 import json
+from typing import get_args
 
 import pytest
 
 from channels import sentences
 from channels.dingtalk.card import (
-    TEXT_BYTES,
     card_id_of,
-    render_click,
     render_end,
+    render_ended,
     render_new,
+    render_note,
+    render_posted,
     render_progress,
     render_settled,
+    render_stopping,
     render_text,
+    render_unstreamed,
     run_id_of,
-    space_tables,
-    title_of,
 )
 from channels.dingtalk.codes import Kind, classify_api, classify_oapi
 from channels.dingtalk.decode import Address
+from channels.dingtalk.text import TEXT_BYTES, space_tables, title_of
 from channels.events import Compaction, OutcomeStatus, RunEvent
 from channels.markdown import size
 from channels.port import ChatAddress, Delivery, Locale, Turn
@@ -31,19 +34,24 @@ GROUP = Address("cidG", is_group=True, staff_id="staff1", robot_code="robot")
 
 
 def ended(
-    status: OutcomeStatus, text: str = "", answer: str = "", locale: Locale = "zh-CN"
+    status: OutcomeStatus,
+    text: str = "",
+    answer: str = "",
+    locale: Locale = "zh-CN",
+    label: str = "",
 ) -> Delivery:
     """How a run ended."""
-    turn = Turn("s1", "r1", ChatAddress("dingtalk", "app", "cid1"), None, None, locale)
+    chat = ChatAddress("dingtalk", "app", "cid1")
+    turn = Turn("s1", "r1", chat, "asked", None, locale, label=label)
     return Delivery("d1", 1, turn, status, "code", text, answer)
 
 
-def shown(*events: RunEvent, locale: Locale = "zh-CN") -> str:
+def shown(*events: RunEvent, locale: Locale = "zh-CN", label: str = "") -> str:
     """The card after these events."""
     progress = Progress()
     for event in events:
         progress.emit(event)
-    return render_progress(progress.shown, locale)
+    return render_progress(progress.shown, locale, label)
 
 
 def test_a_card_goes_from_thinking_over_tools_to_the_answer() -> None:
@@ -71,6 +79,15 @@ def test_a_long_answer_fits_while_it_grows() -> None:
     assert text.endswith("🔧 正在使用 shell（第 2 轮）…")
 
 
+def test_a_card_that_is_full_says_how_far_the_answer_has_come() -> None:
+    text = shown(started(), *saying("长" * 12_345))
+    assert size(text) <= TEXT_BYTES
+    assert text.startswith("长" * 5_000)
+    assert text.endswith("（卡片已写满，回答仍在继续，已写 12,300 字；其余部分会在结束时发出）")
+    assert shown(started(), *saying("长" * 12_399)) == text, "not each word is another text"
+    assert "12,300 characters" in shown(started(), *saying("长" * 12_345), locale="en")
+
+
 def test_a_card_goes_to_the_group_or_to_the_person() -> None:
     group = render_new("c1", "t1", GROUP, "zh-CN")
     person = render_new("c1", "t1", PERSON, "zh-CN")
@@ -85,8 +102,12 @@ def test_all_variables_of_a_card_are_texts() -> None:
     end = render_end(ended("finished", answer="done"))
     for body in (
         render_new("c1", "t1", GROUP, "en"),
+        render_unstreamed("c1", "text"),
         render_settled("c1", end),
-        render_click("note"),
+        render_ended("c1", end),
+        render_posted("c1", "t1", PERSON, end),
+        render_stopping("note"),
+        render_note("note"),
     ):
         assert '"cardParamMap"' in json.dumps(body)
         params = body["cardData"]["cardParamMap"]  # type: ignore[index]
@@ -150,6 +171,41 @@ def test_a_waiting_run_asks_its_question_once() -> None:
     assert render_end(ended("waiting", text="继续吗?", answer="看过了。")).parts == [
         "看过了。\n\n继续吗?"
     ]
+
+
+LABEL = "每日简报"
+
+
+def test_a_label_stands_above_all_that_a_card_ever_shows() -> None:
+    texts = [
+        shown(started(), label=LABEL),
+        shown(started(), *saying("hi"), label=LABEL),
+        shown(started(), *saying("hi"), *calling("shell", 2), label=LABEL),
+        *(
+            render_end(ended(status, "因", answer, label=LABEL)).parts[0]
+            for status in get_args(OutcomeStatus)
+            for answer in ("", "hi", "```")
+        ),
+    ]
+    assert [text for text in texts if not text.startswith(f"**{LABEL}**\n\n")] == []
+    assert [text for text in texts if text.count(LABEL) != 1] == []
+    assert "hi" in texts[1]
+
+
+def test_a_label_leaves_no_text_without_room() -> None:
+    long = "长" * 20_000
+    parts = render_end(ended("finished", answer=long, label=LABEL)).parts
+    ends = [render_end(ended("failed", long, long, label=LABEL)).parts[0]]
+    ends += [shown(started(), *saying(long), *calling("shell", 2), label=LABEL), *parts]
+    assert all(size(text) <= TEXT_BYTES for text in ends)
+    assert LABEL not in "".join(parts[1:])
+
+
+def test_a_label_is_one_line_whatever_somebody_called_a_task() -> None:
+    text = shown(started(), label="** 一\n\n# 二**" + "长" * 200)
+    head, rest = text.split("\n\n", 1)
+    assert head.startswith("**一 # 二长")
+    assert (len(head), rest) == (84, "🤔 思考中…")
 
 
 def test_a_long_answer_is_cut_into_parts_that_fit() -> None:

@@ -9,7 +9,6 @@ from channels.dingtalk.decode import (
     Address,
     Heard,
     decode_address,
-    decode_click,
     decode_locator,
     decode_message,
     encode_address,
@@ -91,6 +90,9 @@ def test_what_is_no_address_is_none(text: str) -> None:
         ("@Bot @Other /Status", "status"),
         ("/compact", "compact"),
         ("/help", "help"),
+        ("@Bot /Approve", "approve"),
+        ("/deny", "deny"),
+        ("/side /stop", None),
         ("/demo loop", None),
         ("please /new", None),
         ("/newer", None),
@@ -99,6 +101,37 @@ def test_what_is_no_address_is_none(text: str) -> None:
 def test_a_command_counts_after_a_mention_and_in_any_case(text: str, command: str | None) -> None:
     heard = decode(conversationType="2", text={"content": text})
     assert heard.command == command
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("/side why?", "why?"),
+        (" @Bot /SIDE\n why?\nand how? ", "why?\nand how?"),
+        ("/side", ""),
+        ("@Bot /side ", ""),
+        ("/side /stop", "/stop"),
+        ("/sidewalk", None),
+        ("a /side b", None),
+    ],
+)
+def test_a_side_question_is_what_stands_behind_the_command(text: str, asked: str | None) -> None:
+    heard = decode(conversationType="2", text={"content": text})
+    assert heard.is_sideline is (asked is not None)
+    assert not heard.is_bare
+    if asked is not None:
+        assert (heard.prompt, heard.command) == (asked, None)
+
+
+def test_a_side_question_about_a_quote_brings_the_quote() -> None:
+    replied = {"msgType": "text", "content": {"text": "a word"}}
+    heard = decode(text={"content": "/side", "isReplyMsg": True, "repliedMsg": replied})
+    assert (heard.prompt, heard.is_sideline) == ("> a word", True)
+
+
+def test_a_name_is_one_line_and_may_be_missing() -> None:
+    assert decode(senderNick=" Alice\n L. ").sender_name == "Alice L."
+    assert decode(senderNick=None).sender_name == ""
 
 
 def test_the_names_of_others_stay_in_the_text() -> None:
@@ -286,53 +319,68 @@ def test_a_quote_stands_before_the_text(replied: dict[str, Any], quote: str) -> 
     assert heard.prompt == (f"> {quote}\n\nwhy?" if quote else "why?")
 
 
-def click_payload(**changes: Any) -> str:
-    """A press of the stop button."""
-    private = {"cardPrivateData": {"actionIds": ["stop"], "params": {"run": "r1"}}}
-    made = {
-        "outTrackId": "headway-r1",
-        "type": "actionCallback",
-        "corpId": "ding1",
-        "userId": "staff1",
-        "spaceType": "IM_GROUP",
-        "spaceId": "cid1==",
-        "extension": "{}",
-        "content": json.dumps(private),
-        **changes,
-    }
-    return json.dumps({name: value for name, value in made.items() if value is not None})
-
-
-def action(**private: Any) -> str:
-    """The content of a press."""
-    return json.dumps({"cardPrivateData": private})
+@pytest.mark.parametrize(
+    ("replied", "name"),
+    [
+        ({"msgType": "picture", "content": {"downloadCode": "d"}}, "picture"),
+        ({"msgType": "file", "content": {"downloadCode": "d", "fileName": "a.pdf"}}, "a.pdf"),
+        ({"msgType": "richText", "content": {"richText": [{"downloadCode": "d"}]}}, "file"),
+    ],
+)
+def test_a_quoted_file_is_attached(replied: dict[str, Any], name: str) -> None:
+    heard = quoting(**replied)
+    assert [file.name for file in heard.files] == [name]
+    assert decode_locator(heard.files[0].locator) == ("d", ROBOT)
+    assert not heard.has_lost_quote
 
 
 @pytest.mark.parametrize(
-    ("changes", "wants_stop"),
+    ("text", "is_lost"),
     [
-        ({}, True),
-        ({"content": None, "value": action(actionIds=["btn_stop"])}, True),
-        ({"content": {"cardPrivateData": {"actionIds": ["stop"]}}}, True),
-        ({"content": action(actionIds=[], params={"do": "stop"})}, True),
-        ({"content": action(actionIds=["like"])}, False),
-        ({"content": action(actionIds="stop")}, False),
-        ({"content": "not json"}, False),
-        ({"content": None}, False),
+        ({"repliedMsg": {"msgType": "unknownMsgType", "msgId": "m1"}}, True),
+        ({"repliedMsg": {"msgType": "audio", "content": {"downloadCode": "d"}}}, True),
+        ({"repliedMsg": {"msgType": "text", "content": {"text": "||3||1||132"}}}, True),
+        ({"isReplyMsg": True}, True),
+        ({"repliedMsg": {"msgType": "interactiveCard", "senderId": "$:LWCP_v1:$bot"}}, False),
+        ({"repliedMsg": {"msgType": "audio", "content": {"recognition": "turn on"}}}, False),
+        ({"isReplyMsg": False}, False),
+        ({}, False),
     ],
 )
-def test_a_press_of_the_stop_button_is_known(changes: dict[str, Any], wants_stop: bool) -> None:
-    click = decode_click(click_payload(**changes))
-    assert (click.card_id, click.user_id) == ("headway-r1", "staff1")
-    assert click.wants_stop is wants_stop
+def test_a_quote_of_which_nothing_came_is_known_as_lost(
+    text: dict[str, Any], is_lost: bool
+) -> None:
+    assert decode(text={"content": "why?", **text}).has_lost_quote is is_lost
 
 
-def test_a_press_in_a_group_says_where() -> None:
-    assert decode_click(click_payload()).conversation_id == "cid1=="
-    assert decode_click(click_payload(spaceType="IM_ROBOT")).conversation_id == ""
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"summary": '["Bob:1","Bob:2"]', "chatRecord": '[{"content":"1"},{"content":"2"}]'},
+         "Bob: 1\nBob: 2"),
+        ({"summary": "Ann: 1\nBob: [file]"}, "Ann: 1\nBob: [file]"),
+        ({"summary": '["Bob:1"]', "chatRecord": '[{"content":"1"},{"content":"a: 2"}]'},
+         "1\na: 2"),
+        ({"chatRecord": [{"senderName": "Ann", "msgType": "text", "content": {"text": "1"}},
+                         {"senderNick": "Bob", "msgType": "picture", "content": {}},
+                         {"msgType": "file", "content": '{"fileName":"a.pdf"}'}, "odd", {}]},
+         "Ann: 1\nBob: [picture]\na.pdf\n[…]"),
+    ],
+)  # fmt: skip
+def test_messages_that_were_forwarded_together_are_read_line_by_line(
+    content: dict[str, Any], text: str
+) -> None:
+    heard = decode(msgtype="chatRecord", text=None, content=content)
+    assert heard.quote == text
+    assert heard.prompt == "\n".join(f"> {line}" for line in text.split("\n"))
+    assert heard.is_readable
+    assert not heard.is_bare
+    quoted = quoting(msgType="chatRecord", content=content)
+    assert (quoted.quote, quoted.text, quoted.has_lost_quote) == (text, "why?", False)
 
 
-@pytest.mark.parametrize("raw", ["", "not json", "{}", '{"outTrackId":"c"}', '{"userId":"u"}'])
-def test_a_press_on_nothing_is_undecodable(raw: str) -> None:
-    with pytest.raises(Undecodable):
-        decode_click(raw)
+@pytest.mark.parametrize(
+    "content", [None, {}, {"summary": "[]", "chatRecord": "[]"}, {"summary": 1, "chatRecord": "x"}]
+)
+def test_forwarded_messages_of_which_nothing_came_cannot_be_read(content: Any) -> None:
+    assert not decode(msgtype="chatRecord", text=None, content=content).is_readable

@@ -78,13 +78,6 @@ async def listening(
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[FakeDingTalk]:
-    """A platform that pings nobody of itself."""
-    async with serve_dingtalk(system_ping_seconds=None) as running:
-        yield running
-
-
-@pytest.fixture
 def clock() -> Clock:
     """Time that the test moves."""
     return Clock()
@@ -182,7 +175,9 @@ async def test_a_line_that_drops_is_built_again(platform: FakeDingTalk, clock: C
     async with listening(platform, clock.channels) as (health, _):
         first = await platform.connected()
         platform.cut(first)
-        seconds = await move_until(clock, lambda: platform.opened > 1 and health.state == "up")
+        seconds = await move_until(
+            clock, lambda: platform.opened > 1 and health.state == "up", step=0.1
+        )
         assert seconds < 3
         assert (await platform.push("1")).code == 200
 
