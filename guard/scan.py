@@ -37,8 +37,8 @@ def scan_no_progress_notices(
     guard = NoProgressGuard(tail, rules, locale)
     notices: list[NoProgressNotice] = []
     seen: Counter[str] = Counter()
-    for head, results in _groups(messages):
-        if _is_real_user(head):
+    for head, results in groups(messages):
+        if is_real_user(head):
             guard.reset_from(None)
         seen.update(map(tool_call_id, results))
         calls = _round(head, results, attachments or {})
@@ -59,7 +59,7 @@ def _replay(guard: NoProgressGuard, anchor: str, calls: Sequence[NoProgressCall]
     return action if isinstance(action, Nudge) else None
 
 
-def _groups(messages: Iterable[Message]) -> Iterator[tuple[Message, list[Message]]]:
+def groups(messages: Iterable[Message]) -> Iterator[tuple[Message, list[Message]]]:
     """Each message that is not a tool result, with the tool results directly behind it."""
     head: Message = {}
     results: list[Message] = []
@@ -86,7 +86,7 @@ def _round(
     for result in results:
         unclaimed[tool_call_id(result)].append(result)
     calls: list[tuple[str, NoProgressCall]] = []
-    for call_id, name, arguments in _requested(head):
+    for call_id, name, arguments in requested(head):
         if not unclaimed[call_id]:
             return []
         result = unclaimed[call_id].popleft()
@@ -108,7 +108,7 @@ def _call(
     )
 
 
-def _requested(head: Message) -> Iterator[tuple[str, str, str]]:
+def requested(head: Message) -> Iterator[tuple[str, str, str]]:
     """Id, tool and arguments of each call in an assistant message."""
     calls = head.get("tool_calls") if role_of(head) == "assistant" else None
     for call in calls if isinstance(calls, list | tuple) else ():
@@ -123,7 +123,7 @@ def _requested(head: Message) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def _is_real_user(message: Message) -> bool:
+def is_real_user(message: Message) -> bool:
     """Whether a person speaks: by the mark of the store, without one by how the text begins."""
     if role_of(message) != "user":
         return False

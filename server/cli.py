@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from server import doctor as doctor_checks
-from server import log
+from server import log, replay_cli, tasks_cli
 from server.app import create_app
 from server.auth import first_token
 from server.chat import chat as converse
@@ -24,12 +24,7 @@ from server.store.migrate import migrate as migrate_database
 
 logger = logging.getLogger(__name__)
 
-cli = typer.Typer(
-    name="headway",
-    help="A chat-agent backend that stops when it stops making headway.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+cli = typer.Typer()
 
 _SERVING = ("Headway 已启动：{}", "Headway serves at {}")
 _LOGIN = ("登录链接（请勿外传）：{}", "Login link, not to be shared: {}")
@@ -64,17 +59,22 @@ def chat(
 ) -> None:
     """Talk to a running server in the terminal."""
     settings = _settings()
-    token = (
-        settings.tokens[0].secret.get_secret_value()
-        if settings.tokens
-        else first_token(settings.data_dir)
-    )
-    where = (url or f"http://{settings.host}:{settings.port}").rstrip("/")
+    where, token = _server_of(settings, url)
     ended_well = asyncio.run(
         converse(where, token, session, settings.locale, sys.stdin, sys.stdout)
     )
     if not ended_well:
         raise typer.Exit(1)
+
+
+@tasks_cli.tasks.callback()
+def tasks(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option(help="Of the server; default the own one.")] = None,
+) -> None:
+    """Scheduled tasks of the running server."""
+    settings = _settings()
+    context.obj = tasks_cli.Server(*_server_of(settings, url), settings.locale)
 
 
 @cli.command()
@@ -87,8 +87,18 @@ def migrate() -> None:
 @cli.command()
 def doctor() -> None:
     """Look for what stands in the way of a good start, and say how to mend it."""
-    if not doctor_checks.report(_settings(), typer.echo):
+    if not doctor_checks.report(_settings(), os.environ, typer.echo):
         raise typer.Exit(1)
+
+
+def _server_of(settings: Settings, url: str | None) -> tuple[str, str]:
+    """Address of the running server, at *url* if that is given, and a token for it."""
+    token = (
+        settings.tokens[0].secret.get_secret_value()
+        if settings.tokens
+        else first_token(settings.data_dir)
+    )
+    return (url or f"http://{settings.host}:{settings.port}").rstrip("/"), token
 
 
 def _settings(**instead: str | None) -> Settings:
@@ -119,10 +129,24 @@ def _greet(settings: Settings, url: str) -> None:
     typer.echo("\n".join([*lines, _STOP[is_english]]))
 
 
+def command_line() -> typer.Typer:
+    """All commands; `tasks` has some of its own."""
+    whole = typer.Typer(
+        name="headway",
+        help="A chat-agent backend that stops when it stops making headway.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    whole.add_typer(cli)
+    whole.add_typer(tasks_cli.tasks, name="tasks")
+    replay_cli.add_replay(whole, _settings)
+    return whole
+
+
 def main() -> None:
     """Run the command line; what an operator can mend is one line, not a traceback."""
     try:
-        cli()
+        command_line()()
     except (SettingsError, StoreUnavailable) as error:
         typer.echo(f"headway: {error}", err=True)
         sys.exit(2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from server.cli import cli
+from server.cli import command_line
 from server.settings import VARIABLES
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def test_make_targets_in_the_readme_exist(texts: dict[str, str]) -> None:
 
 
 def test_commands_in_the_readme_exist(texts: dict[str, str]) -> None:
-    commands = set(typer.main.get_group(cli).commands)
+    commands = set(typer.main.get_group(command_line()).commands)
     named = set(re.findall(r"`headway ([a-z]+)", texts["README.md"]))
     named |= set(re.findall(r"^\s*(?:\.venv/bin/)?headway ([a-z]+)", texts["README.md"], re.M))
     assert named <= commands
