@@ -28,7 +28,12 @@ _TEXTS = {
         "Session {}. Ctrl-C stops the run, Ctrl-D leaves.",
     ),
     "stopped": ("已停止", "Stopped"),
-    "waiting": ("等待确认，请在网页上处理。", "Waiting for an approval; answer it on the page."),
+    "may_run": (
+        "要执行 {0} 吗？{1}\n输入 y 同意，n 拒绝，或写下拒绝的理由：",
+        "May {0} run? {1}\ny to agree, n to refuse, or say why not:",
+    ),
+    "question": ("{0}{1}\n请回答：", "{0}{1}\nYour answer:"),
+    "refused": ("这个回答没有生效：{0}", "This answer did not count: {0}"),
     "queued": ("已排队，位置 {}。", "Queued at position {}."),
     "lost": ("与服务器的连接已断开。", "The connection to the server is lost."),
     "unreachable": (
@@ -101,8 +106,6 @@ class Screen:
     def _show_end(self, outcome: str | None) -> None:
         if outcome == "cancelled":
             self.say("stopped")
-        elif outcome == "interrupt":
-            self.say("waiting")
         self._end_line()
 
     def _end_run(self, run_id: str | None) -> None:
@@ -254,7 +257,6 @@ async def chat(
 async def _converse(client: Client, screen: Screen, session_id: str | None, lines: Lines) -> bool:
     if session_id is None:
         session_id = str((await client.ask("session.create"))["id"])
-    await client.ask("session.subscribe", session=session_id, after="head")
     screen.say("ready", session_id)
     with _interrupts() as interrupted:
         talk = asyncio.create_task(_talk(client, screen, session_id, lines), name="talk")
@@ -276,7 +278,10 @@ async def _converse(client: Client, screen: Screen, session_id: str | None, line
 
 async def _talk(client: Client, screen: Screen, session_id: str, lines: Lines) -> None:
     """Send each line and wait for the end of its run; returns at the end of the lines."""
-    while (line := await lines.next()) is not None:
+    while await _answer_questions(client, screen, session_id, lines):
+        line = await lines.next()
+        if line is None:
+            return
         if not line.strip():
             continue
         started = await client.ask(
@@ -286,6 +291,48 @@ async def _talk(client: Client, screen: Screen, session_id: str, lines: Lines) -
         if queued is not None:
             screen.say("queued", queued["position"])
         await screen.ended(started.get("runId") or (queued or started["steered"])["itemId"])
+
+
+async def _answer_questions(client: Client, screen: Screen, session_id: str, lines: Lines) -> bool:
+    """Put what the session waits for to the person, until it waits no more; False at the end."""
+    while True:
+        seen = await client.ask("session.subscribe", session=session_id, after="head")
+        waiting = [asked for asked in seen["approvals"] if asked["status"] == "OPEN"]
+        if not waiting:
+            return True
+        asked = waiting[0]
+        is_question = asked["reason"] == "input_required"
+        if is_question:
+            options = "".join(f"\n- {option}" for option in asked.get("options", []))
+            screen.say("question", asked["message"], options)
+        else:
+            screen.say("may_run", asked["toolName"], asked.get("arguments", ""))
+        said = await lines.next()
+        if said is None:
+            return False
+        if not said.strip():
+            continue
+        answer = _payload(said.strip()) if is_question else _decision(said.strip())
+        try:
+            given = await client.ask(
+                "approval.respond", session=session_id, interruptId=asked["id"], **answer
+            )
+        except ChatError as error:  # somebody else was faster, or it was too late
+            screen.say("refused", error)
+            continue
+        if "runId" in given:
+            await screen.ended(given["runId"])
+
+
+def _payload(said: str) -> dict[str, object]:
+    return {"decision": "approve", "payload": said}
+
+
+def _decision(said: str) -> dict[str, object]:
+    if said.lower() in ("y", "yes", "是", "同意"):
+        return {"decision": "approve"}
+    note = "" if said.lower() in ("n", "no", "否", "拒绝") else said
+    return {"decision": "deny", "note": note}
 
 
 async def _heed(

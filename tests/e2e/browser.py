@@ -5,13 +5,21 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    Locator,
+    Page,
+    Request,
+    async_playwright,
+)
 
 from server.app import create_app
 from server.settings import Settings
@@ -138,10 +146,10 @@ class Site:
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         return page
 
-    async def signed_in(self) -> Page:
+    async def signed_in(self, token: str = TOKEN) -> Page:
         """A tab of somebody who followed a login link."""
         page = await self.tab()
-        await page.goto(f"{self.url}/#token={TOKEN}")
+        await page.goto(f"{self.url}/#token={token}")
         await page.get_by_label("Message", exact=True).wait_for()
         return page
 
@@ -150,16 +158,29 @@ class Site:
             self.foreign.append(request.url)
 
 
+class Open(Protocol):
+    """Opens a site whose model plays a script, with settings beyond the usual ones."""
+
+    def __call__(self, script: Script, **variables: str) -> AbstractAsyncContextManager[Site]: ...
+
+
 @asynccontextmanager
-async def open_site(folder: Path, database_url: str, script: Script) -> AsyncIterator[Site]:
+async def open_site(
+    folder: Path, database_url: str, script: Script, **variables: str
+) -> AsyncIterator[Site]:
     """The application with a scripted model, and a browser.
+
+    Args:
+        variables: Settings beyond the usual ones.
 
     Leaving checks that the pages asked nobody else and that no script of theirs failed.
     """
     chromium = find_chromium()
     async with (
         serve_gateway(script, title=is_title, strict=False) as gateway,
-        _serve(settings := settings_for(folder, database_url, gateway.url)) as inner_url,
+        _serve(
+            settings := settings_for(folder, database_url, gateway.url, **variables)
+        ) as inner_url,
         open_line(inner_url) as (url, line),
         async_playwright() as playwright,
     ):
@@ -186,6 +207,6 @@ async def ask(page: Page, text: str, *, keys: str = "Enter") -> None:
     await box.press(keys)
 
 
-async def said(page: Page) -> Sequence[str]:
-    """What people and the model said, in order."""
+async def said(page: Page | Locator) -> Sequence[str]:
+    """What people and the model said there, in order."""
     return await page.locator(".bubble-text, .answer .markdown").all_inner_texts()

@@ -16,19 +16,21 @@ import sqlalchemy as sa
 from server.store.engine import Store
 from tests.e2e.process import ANN, Installation, ServerProcess, open_server
 from tests.fakes.llm import Play, Quirks, Recorded, ScriptedGateway, call, reply
+from tests.fakes.llm_wire import ScriptedCall
 from tests.waiting import until
 from tests.wire import Lost, WireClient, WireError, open_client
 
 LOOP: Final = "loop"
 SESSIONS: Final = (LOOP, "talk", "write-a", "write-b")
 LEDGER: Final = "ledger"
+BOOKS: Final = "books"
 WRITES: Final = 3
 """Calls of one writing run, each in a round of its own."""
 
 QUEUED_MOST: Final = 3
 """Messages of one session that wait at once: each costs time in the end."""
 
-_ASKED = re.compile(r"\b(talk|write|loop) \d+")
+_ASKED = re.compile(r"\b(talk|write|loop) (\d+)")
 _PACED = Quirks(pace_seconds=0.004)
 _SEARCH = reply(calls=[call("grep_search", {"pattern": "群名", "path": "."})], quirks=_PACED)
 _TALK = reply("一二三四五六七八" * 12, quirks=_PACED)
@@ -42,24 +44,37 @@ class Model:
 
     def __call__(self, request: Recorded) -> Play:
         """The reply to *request*."""
-        kind, answered = _asked(request.messages)
+        kind, number, answered = _asked(request.messages)
         if kind == "loop":
             return _SEARCH
         if kind == "talk" or answered >= WRITES:
             return _TALK
         self._serial += 1
-        command = f"echo line-{self._serial} >> {LEDGER}; sleep 0.02"
-        return reply(calls=[call("shell", {"action": "run", "command": command})], quirks=_PACED)
+        return reply(calls=[_write(answered, number, f"line-{self._serial}")], quirks=_PACED)
 
 
-def _asked(messages: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
-    """What the last message of a person asks for, and how many results came since."""
+def _write(answered: int, number: str, line: str) -> ScriptedCall:
+    """A line into the ledger, then a book of the message's own, then a line into that.
+
+    Each would be seen if it were done twice, but for the empty book.
+    """
+    book = f"{BOOKS}/{number}"
+    if answered == 0:
+        command = f"echo {line} >> {LEDGER}; sleep 0.02"
+        return call("shell", {"action": "run", "command": command})
+    if answered == 1:
+        return call("write_file", {"path": book, "content": "end\n"})
+    return call("edit_file", {"path": book, "old_text": "end", "new_text": f"{line}\nend"})
+
+
+def _asked(messages: Sequence[Mapping[str, Any]]) -> tuple[str, str, int]:
+    """What the last message of a person asks for, its number, and the results since."""
     answered = 0
     for message in reversed(messages):
         if message["role"] == "tool":
             answered += 1
         elif message["role"] == "user" and (found := _ASKED.search(str(message["content"]))):
-            return found[1], answered
+            return found[1], found[2], answered
     raise AssertionError("nobody asked for anything")
 
 
@@ -266,12 +281,14 @@ class Storm:
         return Counter(row["session_id"] for row in rows)
 
     async def _age_leases(self) -> None:
-        """Where several processes may be alive, let the time pass that a lease lasts."""
+        """Where several processes may be alive, let the time pass that leases and claims last."""
         if self.store.dialect == "postgresql":
             async with self.store.write() as db:
-                await db.execute(
-                    sa.text("UPDATE run SET lease_until = now() WHERE status = 'RUNNING'")
-                )
+                for statement in (
+                    "UPDATE run SET lease_until = now() WHERE status = 'RUNNING'",
+                    "UPDATE outbox SET due_at = now() WHERE status = 'PENDING'",
+                ):
+                    await db.execute(sa.text(statement))
 
     def _note_ends(self, client: WireClient) -> None:
         for followed in client.followed.values():
@@ -293,8 +310,9 @@ class Storm:
         self._audit_history(messages)
         await self._audit_runs(runs)
         self._audit_ends({run["id"]: run for run in runs})
-        lines = await asyncio.to_thread(_lines_of, self.place.workspace / LEDGER)
+        lines = await asyncio.to_thread(_lines_of, self.place.workspace)
         _audit_calls(messages, lines)
+        await self._audit_actions(messages)
         for run in runs:
             if run["session_id"] == LOOP:
                 await self._audit_loop(run, [m for m in messages if m["run_id"] == run["id"]])
@@ -331,6 +349,15 @@ class Storm:
         for run_id, kind in self.ends:
             assert (kind == "RUN_ERROR") == (runs[run_id]["status"] == "FAILED")
 
+    async def _audit_actions(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Each call that began is known to be done, unless its result says that nobody knows."""
+        rows = await self._rows("SELECT call_id, state FROM action")
+        known = {row["call_id"]: row["state"] for row in rows}
+        for result in (m for m in messages if m["role"] == "tool" and m["session_id"] != LOOP):
+            state = "UNKNOWN" if _is_cut(result) else None if _is_refused(result) else "DONE"
+            assert known.pop(result["tool_call_id"], None) == state
+        assert known == {}
+
     async def _audit_loop(
         self, run: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]
     ) -> None:
@@ -343,12 +370,25 @@ class Storm:
         assert [m["role"] for m in messages] == ["user", *["assistant", "tool"] * 15]
 
 
-def _lines_of(path: Path) -> list[str]:
-    return path.read_text().split() if path.exists() else []
+def _lines_of(workspace: Path) -> list[str]:
+    written = [workspace / LEDGER, *(workspace / BOOKS).glob("*")]
+    lines = [line for path in written if path.exists() for line in path.read_text().split()]
+    return [line for line in lines if line != "end"]
+
+
+def _is_cut(result: Mapping[str, Any]) -> bool:
+    return bool(json.loads(result["content"]).get("error") == "interrupted")
+
+
+def _is_refused(result: Mapping[str, Any]) -> bool:
+    return "error" in json.loads(result["content"]) and not _is_cut(result)
 
 
 def _audit_calls(messages: Sequence[Mapping[str, Any]], lines: Collection[str]) -> None:
-    """Each call has one result; each writing one ran once, or at most once if it was cut."""
+    """Each call has one result; each writing one ran once, or at most once if it was cut.
+
+    One that was refused, since its book was cut before, did not run at all.
+    """
     results = {m["tool_call_id"]: m for m in messages if m["role"] == "tool"}
     assert len(results) == sum(m["role"] == "tool" for m in messages)
     calls = [
@@ -362,6 +402,7 @@ def _audit_calls(messages: Sequence[Mapping[str, Any]], lines: Collection[str]) 
         found = re.search(r"line-\d+", one["function"]["arguments"])
         if found is not None:
             asked.add(found[0])
-            was_cut = "interrupted" in results[one["id"]]["content"]
-            assert was_cut or written[found[0]] == 1, found[0]
+            result = results[one["id"]]
+            times = 0 if _is_refused(result) else 1
+            assert _is_cut(result) or written[found[0]] == times, found[0]
     assert set(written) <= asked, "a call ran that is not in the history"

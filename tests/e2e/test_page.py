@@ -3,32 +3,14 @@
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
-import pytest
 from PIL import Image
 from playwright.async_api import FilePayload, Page, expect
 
-from tests.e2e.browser import TOKEN, Site, ask, open_site, said
-from tests.fakes.llm import NEVER, Quirks, Script, call, forever, reply
-
-Open = Callable[[Script], AbstractAsyncContextManager[Site]]
+from tests.e2e.browser import TOKEN, Open, ask, said
+from tests.fakes.llm import NEVER, Quirks, call, forever, reply
 
 SAME_SEARCH = reply(calls=[call("grep_search", {"pattern": "group name", "path": "."})])
-
-
-@pytest.fixture
-def open_page(tmp_path: Path, sqlite_url: str) -> Open:
-    """Opens a site whose model plays the given script."""
-
-    @asynccontextmanager
-    async def opened(script: Script) -> AsyncIterator[Site]:
-        async with open_site(tmp_path, sqlite_url, script) as site:
-            yield site
-
-    return opened
 
 
 def png(colour: str = "teal") -> bytes:

@@ -222,6 +222,33 @@ async def test_a_run_that_the_guard_stops_says_why_in_the_terminal(tmp_path: Pat
     assert "grep_search" in lines[-1]
 
 
+async def test_question_of_a_run_is_answered_in_the_terminal(tmp_path: Path) -> None:
+    environ = environment(tmp_path / "data")
+    async with serving(environ, tmp_path) as (_, url):
+        async with started(environ, "chat", "--url", url, folder=tmp_path) as process:
+            type_in(process, "/demo ask\n", is_last=False)
+            await line_with(process, "1 + 1 = ?")
+            type_in(process, "certainly 2\n")
+            code, out, err = await ending(process)
+    assert (code, err) == (0, "")
+    assert "certainly 2" in out
+
+
+async def test_call_that_needs_a_word_is_refused_in_the_terminal(tmp_path: Path) -> None:
+    config = tmp_path / "headway.toml"
+    config.write_text('[approvals]\nweb = "writes"\n')
+    environ = environment(tmp_path / "data", CONFIG=str(config))
+    async with serving(environ, tmp_path) as (_, url):
+        async with started(environ, "chat", "--url", url, folder=tmp_path) as process:
+            type_in(process, "run touch made\n", is_last=False)
+            await line_with(process, "touch made")
+            type_in(process, "not now\n")
+            code, out, err = await ending(process)
+    assert (code, err) == (0, "")
+    assert "denied" in out
+    assert not await asyncio.to_thread(lambda: list(tmp_path.rglob("made")))
+
+
 async def test_without_a_server_the_chat_says_what_to_start(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
