@@ -6,11 +6,11 @@ another question than the one that its reader saw.
 """
 
 import json
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from channels import sentences
+from channels.asking import arguments_block, in_one_line, shortened
 from channels.dingtalk.decode import Action
 from channels.dingtalk.text import closed
 from channels.events import Interrupt
@@ -22,16 +22,9 @@ QUESTIONS_BYTES = 12_000
 before."""
 LEAST_BYTES = 128
 """Of a question's words, and of what stands under them."""
-ARGUMENTS_BYTES = 3_000
-"""At most, of the arguments of one call."""
 BUTTONS_MAX = 10
 """At once; the next ones come when some are answered."""
-BUTTON_CHARACTERS = 40
-"""Of an option on its button; a press answers with all of it."""
 NO_BUTTONS = "[]"
-
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Kinds of characters that nobody can see, or that turn lines around."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +87,9 @@ def _question(number: str, question: Question, room: int, locale: Locale) -> str
     lines = [_head(number, interrupt, room, locale)]
     if interrupt.reason == "tool_call":
         lines.append(f"🔧 {interrupt.tool_name}")
-        lines.append(_arguments(interrupt.arguments, min(room, ARGUMENTS_BYTES), locale))
+        lines.append(arguments_block(interrupt.arguments, room, locale))
     elif interrupt.options:
-        options = "\n".join(f"- {_in_one_line(option)}" for option in interrupt.options)
+        options = "\n".join(f"- {in_one_line(option)}" for option in interrupt.options)
         lines.append(truncate(options, room, sentences.cut(locale)))
     if question.verdict:
         lines.append(_verdict(question))
@@ -112,37 +105,6 @@ def _verdict(question: Question) -> str:
     return f"☑ {question.verdict}"
 
 
-def _arguments(raw: str, room: int, locale: Locale) -> str:
-    """What a call is to do, as a code block out of which no argument can break.
-
-    JSON has no line of its own for what stands in a text, and what is no JSON becomes one text.
-    """
-    if not raw.strip():
-        return ""
-    try:
-        pretty = json.dumps(json.loads(raw), ensure_ascii=False, indent=2)
-    except (ValueError, RecursionError):
-        pretty = json.dumps(raw, ensure_ascii=False)
-    whole = _honest(pretty[:room])
-    shown = whole.encode()[:room].decode("utf-8", "ignore")
-    is_cut = len(pretty) > room or shown != whole
-    return f"```json\n{shown}\n```" + (sentences.cut(locale) if is_cut else "")
-
-
-def _honest(text: str) -> str:
-    """*text* with its unseen characters written out."""
-    return "".join(
-        f"\\u{ord(character):04x}"
-        if character != "\n" and unicodedata.category(character) in _UNSEEN
-        else character
-        for character in text
-    )
-
-
-def _in_one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _buttons(asked: Sequence[tuple[str, Interrupt]], locale: Locale) -> str:
     buttons: list[dict[str, object]] = []
     for number, interrupt in asked:
@@ -156,7 +118,7 @@ def _buttons(asked: Sequence[tuple[str, Interrupt]], locale: Locale) -> str:
 def _buttons_of(number: str, interrupt: Interrupt, locale: Locale) -> list[dict[str, object]]:
     if interrupt.reason == "input_required":
         return [
-            _button(number + _shortened(option), "approve", interrupt.id, answer=option)
+            _button(number + shortened(option), "approve", interrupt.id, answer=option)
             for option in interrupt.options
         ]
     approve, deny = ("Approve", "Deny") if locale == "en" else ("同意", "拒绝")
@@ -174,8 +136,3 @@ def _button(text: str, action: Action, question_id: str, answer: str = "") -> di
         "status": "normal",
         "event": {"type": "sendCardRequest", "params": {"actionId": action, "params": params}},
     }
-
-
-def _shortened(option: str) -> str:
-    text = _in_one_line(option)
-    return text if len(text) <= BUTTON_CHARACTERS else text[: BUTTON_CHARACTERS - 1] + "…"

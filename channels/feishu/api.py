@@ -84,6 +84,19 @@ class FeishuApi:
             raise Refused(Meaning.BUG, status=200)
         return open_id
 
+    async def person_name(self, open_id: str) -> str:
+        """How a person is called; empty if the app may not know.
+
+        The permissions for it are nobody's need, so nothing counts as missing without them.
+        """
+        path = f"/open-apis/contact/v3/users/{_part(open_id)}?user_id_type=open_id"
+        try:
+            answer = await self._caller.call("person", "GET", path)
+        except Refused as refused:
+            self._caller.excuse(refused.scopes)
+            raise
+        return fields.text(fields.under(answer, "data", "user"), "name")
+
     async def discover(self) -> Discovered:
         """Where the long connection goes; one try, since whoever asks tries again."""
         body = {"AppID": self._config.app_id, "AppSecret": self._config.app_secret}
@@ -140,12 +153,15 @@ class FeishuApi:
         self.posted.append(message_id)
         return message_id
 
-    async def read_message(self, message_id: str) -> Fields:
-        """A message as the platform keeps it: `msg_type`, `body.content`, `sender`, …"""
-        path = f"/open-apis/im/v1/messages/{_part(message_id)}"
+    async def read_message(self, message_id: str) -> list[Fields]:
+        """A message as the platform keeps it, and after it all that it holds at whatever depth.
+
+        Each has `msg_type`, `body.content`, `sender`, … and, inside of another, `upper_message_id`.
+        """
+        path = f"/open-apis/im/v1/messages/{_part(message_id)}?with_sender_name=true"
         answer = await self._caller.call("read", "GET", path)
         found = fields.items(fields.under(answer, "data"), "items")
-        return fields.fields(found[0]) if found else fields.EMPTY
+        return [fields.fields(one) for one in found]
 
     async def react(self, message_id: str, emoji: str) -> str:
         """Add a reaction; its id is needed to take it away."""
@@ -153,6 +169,18 @@ class FeishuApi:
         body = {"reaction_type": {"emoji_type": emoji}}
         answer = await self._caller.call("react", "POST", path, body=body)
         return fields.text(fields.under(answer, "data"), "reaction_id")
+
+    async def own_reactions(self, message_id: str, emoji: str) -> list[str]:
+        """Ids of the reactions of that kind that this bot has added, as far as one page tells."""
+        query = f"reaction_type={_part(emoji)}&page_size=50"
+        path = f"/open-apis/im/v1/messages/{_part(message_id)}/reactions?{query}"
+        answer = await self._caller.call("reactions", "GET", path)
+        found = fields.items(fields.under(answer, "data"), "items")
+        return [
+            fields.text(one, "reaction_id")
+            for one in map(fields.fields, found)
+            if fields.text(fields.under(one, "operator"), "operator_id") == self._config.app_id
+        ]
 
     async def unreact(self, message_id: str, reaction_id: str) -> None:
         """Take a reaction away."""

@@ -5,7 +5,7 @@ and blocks the loop while it fetches a token.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.message import Message as MimeHeaders
@@ -141,6 +141,11 @@ class Caller:
         since = self._clock.monotonic() - SCOPE_SECONDS
         return frozenset(scope for scope, at in self._refused_scopes.items() if at >= since)
 
+    def excuse(self, scopes: Iterable[str]) -> None:
+        """Forget that these are missing: nothing fails without them."""
+        for scope in scopes:
+            self._refused_scopes.pop(scope, None)
+
     async def turn(self, api: str) -> None:
         """Wait until *api* may be called."""
         await self._minutes.of(api).take()
@@ -264,7 +269,7 @@ class Caller:
         if answer is not None and response.status < 400 and code == 0:
             return answer
         if answer is None and response.status < 500:
-            raise Unreachable(f"the answer is no JSON (HTTP {response.status})")
+            raise Unreachable(f"the answer is no JSON (HTTP {response.status}); check the domain")
         words = fields.text(answer, "msg") or fields.text(answer, "message") if answer else ""
         refused = refusal(
             response.status, None if code is None else int(code), words, response.headers
@@ -279,9 +284,25 @@ async def _translated() -> AsyncIterator[None]:
     try:
         yield
     except TimeoutError:
-        raise Unreachable("no answer in time") from None
+        raise Unreachable("no answer in time; check network and firewall") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(f"not reached: {type(error).__name__}") from None
+        raise Unreachable(f"not reached: {_cause(error)}") from None
+
+
+def _cause(error: Exception) -> str:
+    """Why there was no answer, and what an operator has to look at."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "the name of the host is not resolved; check domain and DNS"
+        case aiohttp.ClientSSLError():
+            return "no TLS with the host; check domain, certificates and any proxy in between"
+        case aiohttp.ClientConnectorError():
+            return (
+                "no connection to the host; check domain, network and firewall "
+                "(it is called directly, proxy variables are not used)"
+            )
+        case _:
+            return f"the call broke off ({type(error).__name__})"
 
 
 async def _limited(response: aiohttp.ClientResponse) -> bytes:

@@ -1,17 +1,20 @@
 """What the bot shows: cards in schema 2.0 and messages, as JSON texts, with all their sentences.
 
 Pure. A live card shows where its run is and has a stop button; an ended one has neither the button
-nor the typing. Both keep below what the platform refuses.
+nor the typing, and where its run asks something it has what answers that. All keep below what the
+platform refuses.
 """
 
 import json
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from channels import markdown, sentences
 from channels.events import OutcomeStatus
 from channels.feishu.fields import Fields
+from channels.feishu.harmless import harmless, without_mentions
+from channels.feishu.place import is_group
+from channels.feishu.questions import Asked, render_questions
 from channels.port import Delivery, Locale
 from channels.progress import Shown
 
@@ -30,7 +33,12 @@ _PART_BYTES = (20_000, 12_000, 9_000)
 """Tried in turn: how much a text grows as JSON depends on its quotes and line ends."""
 _LIVE_BYTES = 12_000
 """Of an answer while it grows: even if each byte is escaped, the card is not too big."""
+_SHEET_CHARACTERS = 6_000
+"""A long answer is read from the sheet before its last one: the rest in vain, many times."""
 _REASON_BYTES = 2_000
+_AROUND_BYTES = 1_500
+"""Of a card, beside its answer and what it asks."""
+_LABEL_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,18 @@ class Ending:
     status: str
     """One line with the reason; empty where the answer says it all."""
     answer: str
+    label: str = ""
+    """Stands at the head; see `Turn.label`."""
+    asked: Asked | None = None
+    """Of a run that waits; then the answer is short enough for one card with it."""
+
+    @property
+    def words(self) -> "Ending":
+        """The same without buttons and fields, for a message that nobody can change later."""
+        if self.asked is None:
+            return self
+        text = _markdown(self.asked.text, "questions")
+        return replace(self, asked=replace(self.asked, elements=[text]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +80,29 @@ class Stop:
 
 def face(shown: Shown, locale: Locale) -> Face:
     """Show where a run is: the phase, the round, the tool's name, never its arguments."""
-    beginning = shown.answer[: 2 * _LIVE_BYTES]  # the rest would be read in vain, many times
-    answer = markdown.limit_tables(harmless(beginning), TABLES_MAX)
-    answer = markdown.truncate(answer, _LIVE_BYTES, sentences.cut(locale))
+    answer = markdown.limit_tables(_newest(shown.answer, locale), TABLES_MAX)
     return Face(_status(shown, locale), answer)
+
+
+def _newest(answer: str, locale: Locale) -> str:
+    """As much of a growing answer's end as a card takes.
+
+    It is cut at places that stay for long, so that what is new is typed out.
+    """
+    start = max(0, len(answer) // _SHEET_CHARACTERS - 1) * _SHEET_CHARACTERS
+    recent = harmless(answer[start:])
+    if not start and markdown.size(recent) <= _LIVE_BYTES:
+        return recent
+    if answer.count("```", 0, start) % 2:  # cut inside of code
+        recent = f"```\n{recent}"
+    pages = markdown.split(recent, _LIVE_BYTES // 2)
+    return f"{_earlier(locale)}\n\n{''.join(pages[-2:])}"
+
+
+def _earlier(locale: Locale) -> str:
+    if locale == "en":
+        return "… (what came before is hidden here; the end shows all of it)"
+    return "…（前面的内容暂时收起，结束后完整显示）"
 
 
 def _status(shown: Shown, locale: Locale) -> str:
@@ -87,9 +126,37 @@ def ending(delivery: Delivery, shown_answer: str = "") -> Ending:
     """How a run ended; what was shown of the answer stands in where the outcome has none."""
     locale = delivery.turn.locale
     answer = delivery.answer or shown_answer
+    label = " ".join(delivery.turn.label.split())[:_LABEL_CHARACTERS]
+    if delivery.status == "waiting" and delivery.questions:
+        return _asking(delivery, answer, label)
     if delivery.status == "finished" and not answer.strip():
         answer = sentences.no_answer(locale)
-    return Ending(_ended(delivery.status, delivery.text, locale), answer)
+    if delivery.status == "finished" and delivery.turn.reply_to is None:
+        return Ending(f"🔔 {sentences.unasked(locale)}", answer, label)
+    return Ending(_ended(delivery.status, delivery.text, locale), answer, label)
+
+
+def _asking(delivery: Delivery, answer: str, label: str) -> Ending:
+    turn = delivery.turn
+    asked = render_questions(
+        delivery.questions, turn.chat.chat_id, turn.locale, is_group=is_group(turn)
+    )
+    if asked.is_open:
+        status = _ended("waiting", "", turn.locale)
+    else:
+        status = "☑ Answered" if turn.locale == "en" else "☑ 已答复"
+    room = CARD_BYTES_MAX - _AROUND_BYTES - len(_as_json(asked.elements))
+    return Ending(status, _within(harmless(answer), room, turn.locale), label, asked)
+
+
+def _within(text: str, json_bytes: int, locale: Locale) -> str:
+    """As much of *text* as takes no more than *json_bytes* as JSON."""
+    text = markdown.limit_tables(text, TABLES_MAX)
+    limit = json_bytes
+    while len(_as_json(text)) > json_bytes:
+        text = markdown.truncate(text, limit, sentences.cut(locale))
+        limit = limit * 2 // 3
+    return text
 
 
 def _ended(status: OutcomeStatus, reason: str, locale: Locale) -> str:
@@ -111,7 +178,7 @@ def _ended(status: OutcomeStatus, reason: str, locale: Locale) -> str:
     return f"{head}: {reason}" if is_english else f"{head}：{reason}"
 
 
-def live(shown: Face, stop: Stop, locale: Locale) -> str:
+def live(shown: Face, stop: Stop, locale: Locale, label: str = "") -> str:
     """The card of a run that goes on."""
     button: Fields = {
         "tag": "button",
@@ -125,20 +192,41 @@ def live(shown: Face, stop: Stop, locale: Locale) -> str:
             }
         ],
     }
-    elements = [_markdown(shown.answer, ANSWER), _markdown(shown.status, STATUS), button]
-    return _card(elements, summary=shown.status, is_streaming=True)
+    texts = [_markdown(shown.answer, ANSWER), _markdown(shown.status, STATUS)]
+    elements = [*_headed(label), *texts, button]
+    working = "⏳ Working…" if locale == "en" else "⏳ 正在处理…"
+    return _card(elements, summary=working, is_streaming=True)  # written now and then only
 
 
 def ended(end: Ending, part: str) -> str:
-    """The card of a run that is over, with the first part of its answer."""
-    elements = [_markdown(part, ANSWER)] if part.strip() else []
+    """The card of a run that is over, or waits, with the first part of its answer."""
+    elements = _headed(end.label)
+    elements += [_markdown(part, ANSWER)] if part.strip() else []
+    elements += end.asked.elements if end.asked else []
     elements.append(_markdown(harmless(end.status), STATUS))
     return _card(elements, summary=_first_line(end.status))
 
 
-def plain_card(part: str) -> str:
+def plain_card(part: str, label: str = "") -> str:
     """A card that only holds text: an answer without a progress card, or more of one."""
-    return _card([_markdown(part, ANSWER)], summary=_first_line(part))
+    return _card([*_headed(label), _markdown(part, ANSWER)], summary=_first_line(label or part))
+
+
+def headed(label: str, text: str) -> str:
+    """*text* of a message, under what its run is about, if that is no ordinary answer."""
+    return f"{label}\n\n{text}" if label else text
+
+
+def _headed(label: str) -> list[Fields]:
+    words = harmless(" ".join(label.replace("*", "").split()))
+    return [_markdown(f"**{words}**", "label")] if words else []
+
+
+def parts_of(end: Ending, tables_max: int = TABLES_MAX) -> list[str]:
+    """The answer so that each part fits into a card; the first one with all else that is told."""
+    if end.asked is not None:
+        return [markdown.limit_tables(end.answer, tables_max)]
+    return parts(end.answer, tables_max) or [""]
 
 
 def parts(text: str, tables_max: int = TABLES_MAX) -> list[str]:
@@ -146,14 +234,14 @@ def parts(text: str, tables_max: int = TABLES_MAX) -> list[str]:
     text = harmless(text)
     for limit in _PART_BYTES:
         cut = [markdown.limit_tables(part, tables_max) for part in markdown.split(text, limit)]
-        if all(len(_markdown_json(part)) <= CARD_BYTES_MAX for part in cut):
+        if all(len(_as_json(part)) <= CARD_BYTES_MAX for part in cut):
             break
     return cut
 
 
 def text_message(text: str) -> str:
     """The content of a text message."""
-    return json.dumps({"text": _without_mentions(text)}, ensure_ascii=False)
+    return json.dumps({"text": without_mentions(text)}, ensure_ascii=False)
 
 
 def card_reference(card_id: str) -> str:
@@ -180,41 +268,9 @@ def _markdown(content: str, element_id: str) -> Fields:
     return {"tag": "markdown", "element_id": element_id, "content": content}
 
 
-def _markdown_json(part: str) -> bytes:
-    return json.dumps(part, ensure_ascii=False).encode("utf-8", "replace")
+def _as_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0][:60]
-
-
-_PICTURE = re.compile(r"!\[([^\]\n]*)\]\((?!img_)([^)\n]*)\)")
-_TAG = re.compile(r"<(?=/?\s*(?:at|person)\b)", re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-
-
-def harmless(text: str) -> str:
-    """Take from *text* what a card would act upon or choke on; code stays as it is.
-
-    A model's `<at id=all>` would call everybody, and a picture that is no upload of ours makes the
-    platform refuse the whole card, so it becomes a link.
-    """
-    text = _CONTROL.sub("", text)
-    return _outside_code(text, lambda line: _PICTURE.sub(r"[\1](\2)", _TAG.sub("&#60;", line)))
-
-
-def _without_mentions(text: str) -> str:
-    """A text message knows no entities: a blank of no width keeps the tag from being one."""
-    return _TAG.sub("<\u200b", _CONTROL.sub("", text))
-
-
-def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    fence = ""
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        mark = line.lstrip()[:3]
-        if mark in ("```", "~~~") and fence in ("", mark):
-            fence = "" if fence else mark
-        elif not fence:
-            lines[number] = change(line)
-    return "\n".join(lines)

@@ -17,6 +17,7 @@ from channels.feishu.config import PATIENT, FeishuConfig, Patience
 from channels.feishu.files import Files
 from channels.feishu.intake import Intake
 from channels.feishu.outbound import Outbound
+from channels.feishu.people import People
 from channels.feishu.place import place_for
 from channels.feishu.rules import Rules
 from channels.feishu.stream import FeishuLine, SdkThread, open_line
@@ -63,8 +64,15 @@ class FeishuChannel:
         self._clock = clock
         self._line = LineHealth(clock)
         self._outbound = Outbound(self._api, inbox, clock)
+        self._people = People(self._api, clock)
         self._intake = Intake(
-            config, self.rules, inbox, self._outbound, self._api.posted.__contains__, clock
+            config,
+            self.rules,
+            inbox,
+            self._outbound,
+            self._people,
+            self._api.posted.__contains__,
+            clock,
         )
         self._files = Files(self._api, config.locale, clock)
         self._door = Door(config.encrypt_key, config.verification_token, clock)
@@ -190,6 +198,7 @@ class FeishuChannel:
     async def close(self) -> None:
         """Take nothing more in, then end what is under way."""
         await self._intake.close()
+        await self._people.close()
         await self._outbound.close()
 
 

@@ -29,7 +29,7 @@ async def check_feishu(config: FeishuConfig, patience: Patience = PATIENT) -> li
     async with aiohttp.ClientSession() as http:
         chats = chat_budgets()
         api = FeishuApi(http, config, chats, patience=patience)
-        checks = [await check_bot(api)]
+        checks = [await check_bot(api, config)]
         if checks[0].is_good:
             checks.append(await check_way_in(api, config))
             checks.append(await check_scopes(api))
@@ -37,7 +37,7 @@ async def check_feishu(config: FeishuConfig, patience: Patience = PATIENT) -> li
         return checks
 
 
-async def check_bot(api: FeishuApi) -> Check:
+async def check_bot(api: FeishuApi, config: FeishuConfig) -> Check:
     """Whether the app gets a token and has a bot."""
     try:
         await api.bot_open_id()
@@ -50,7 +50,7 @@ async def check_bot(api: FeishuApi) -> Check:
             text = "add the capability 机器人 under 应用能力, then publish a version"
         return Check("bot", False, f"{text} (code {refused.code})")
     except DeliveryError as error:
-        return Check("bot", False, f"{error}; check network and domain")
+        return Check("bot", False, f"{config.domain} {error}")
     return Check("bot", True, "the platform knows the bot")
 
 
@@ -63,9 +63,11 @@ async def check_way_in(api: FeishuApi, config: FeishuConfig) -> Check:
         return Check("webhook", False, text)
     try:
         await api.discover()
-    except DeliveryError as error:
-        text = f"{error}; choose 使用长连接接收 for events and for callbacks under 事件与回调"
+    except Refused as refused:
+        text = f"{refused}; choose 使用长连接接收 for events and for callbacks under 事件与回调"
         return Check("connection", False, text)
+    except DeliveryError as error:
+        return Check("connection", False, f"{config.domain} {error}")
     return Check("connection", True, "a long connection would be let in")
 
 

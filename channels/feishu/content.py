@@ -12,6 +12,8 @@ from channels.feishu.fields import Fields
 
 ResourceKind = Literal["image", "file"]
 """What the download of a resource asks for; sound and films are files to it."""
+FORWARD = "merge_forward"
+"""The kind of a message that holds others, of which only the platform's own copy tells."""
 
 _PLACEHOLDER = re.compile(r"(@_(?:user_\d+(?!\d)|all(?!\w)))([ \t]?)", re.ASCII)
 """Whole placeholders only: `@_user_1` begins `@_user_10`, and `@_all_hands` is a word. What is not
@@ -45,7 +47,8 @@ class Content:
     names_all: bool = False
     names_bot: bool = False
     is_readable: bool = True
-    is_voice: bool = False
+    is_forward: bool = False
+    """It holds other messages."""
 
 
 UNREADABLE = Content(is_readable=False)
@@ -54,6 +57,8 @@ UNREADABLE = Content(is_readable=False)
 def read(message: Message, bot_open_id: str) -> Content:
     """Read the content of *message*, whatever shape it has; never raises."""
     content = message.content
+    if message.kind == FORWARD:  # what stands in it is a placeholder, which may be no JSON
+        return Content(is_forward=True)
     if content is None:
         return UNREADABLE
     mentions = {mention.key: mention for mention in message.mentions if mention.key}
@@ -64,10 +69,8 @@ def read(message: Message, bot_open_id: str) -> Content:
             return Content(words, names_all=names.names_all, names_bot=names.names_bot)
         case "post" | "interactive":  # a card is given in the shape of a post
             return _post(content, names)
-        case "audio":
-            return Content(is_voice=True, names_all=names.names_all)
-        case "image" | "file" | "media":
-            found = tuple(_resources([content]))
+        case "image" | "file" | "media" | "audio":
+            found = tuple(_resources([content], VOICE if message.kind == "audio" else "file"))
             return Content(resources=found, is_readable=bool(found))
         case _:
             return UNREADABLE
@@ -223,12 +226,12 @@ def _fenced(code: str, language: str) -> str:
     return f"{mark}{language.lower()}\n{code.rstrip()}\n{mark}"
 
 
-def _resources(elements: Iterable[Fields]) -> Iterator[Resource]:
+def _resources(elements: Iterable[Fields], nameless: str = "file") -> Iterator[Resource]:
     pictures = 0
     for element in elements:
         file_key, image_key = fields.text(element, "file_key"), fields.text(element, "image_key")
         if file_key:
-            name = fields.text(element, "file_name") or "file"
+            name = fields.text(element, "file_name") or nameless
             yield Resource(file_key, "file", name, media_type_of(name))
         elif image_key:
             pictures += 1
@@ -236,6 +239,8 @@ def _resources(elements: Iterable[Fields]) -> Iterator[Resource]:
 
 
 OCTETS = "application/octet-stream"
+VOICE = "voice.opus"
+"""What is spoken has no name of its own; it comes as Opus."""
 
 
 def media_type_of(name: str) -> str:

@@ -73,6 +73,8 @@ class Click:
     message_id: str
     value: Fields
     """What the card carries; anybody who can make a card can put anything here."""
+    answer: str = ""
+    """What was written into the form of which the button is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ def _message(event_id: str, app_id: str, event: Fields) -> Message:
 
 def _click(event_id: str, app_id: str, event: Fields) -> Click:
     context = fields.under(event, "context")
+    written = fields.under(event, "action", "form_value")
+    answers = (fields.text(written, name) for name in written)
     return Click(
         event_id=event_id,
         app_id=app_id,
@@ -139,6 +143,7 @@ def _click(event_id: str, app_id: str, event: Fields) -> Click:
         chat_id=fields.text(context, "open_chat_id"),
         message_id=fields.text(context, "open_message_id"),
         value=fields.under(event, "action", "value"),
+        answer=next(filter(None, answers), ""),
     )
 
 

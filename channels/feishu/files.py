@@ -1,4 +1,4 @@
-"""Fetches what a message came with: a picture, a file, or the message that it quotes."""
+"""Fetches what a message came with: a picture, a file, or messages that it quotes or holds."""
 
 import logging
 import mimetypes
@@ -7,12 +7,11 @@ from channels import sentences
 from channels.clock import Clock
 from channels.dedupe import Window
 from channels.errors import DeliveryError, FetchError
-from channels.feishu import content, fields
+from channels.feishu import content, forward
 from channels.feishu.api import FeishuApi
 from channels.feishu.call import DOWNLOAD_BYTES_MAX, TooBig
 from channels.feishu.codes import Meaning, Refused
-from channels.feishu.content import OCTETS, Content, ResourceKind
-from channels.feishu.decode import Message, Person, mentions_in
+from channels.feishu.content import OCTETS, ResourceKind
 from channels.feishu.place import QUOTE_NAME, locator_from
 from channels.port import Fetched, Locale, RemoteFile
 
@@ -35,11 +34,12 @@ class Files:
         where = locator_from(file.locator)
         if where is None:
             raise self._unavailable(file.name, "no locator")
-        if not where.resource_key:
+        if where.kind != "forward" and not where.resource_key:
             return await self._quoted(where.message_id)
-        kind: ResourceKind = "image" if where.kind == "image" else "file"
         try:
-            return await self._download(where.message_id, where.resource_key, kind, file.name)
+            if where.kind == "forward":
+                return await self._forwarded(where.message_id, file.name)
+            return await self._download(where.message_id, where.resource_key, where.kind, file.name)
         except TooBig:
             megabytes = DOWNLOAD_BYTES_MAX // 2**20
             text = sentences.file_too_big(self._locale, file.name, megabytes)
@@ -68,32 +68,31 @@ class Files:
 
     async def _quoted(self, message_id: str) -> Fetched:
         try:
-            read = _content_of(fields.fields(await self._api.read_message(message_id)), message_id)
-            if read.text or not read.resources:
-                return Fetched(read.text.encode(), QUOTE_NAME, "text/plain")
-            first = read.resources[0]
-            return await self._download(message_id, first.key, first.kind, first.name)
+            return await self._told_of(message_id)
         except (DeliveryError, TooBig) as error:
             logger.info("[feishu] a quoted message was not read: %s", type(error).__name__)
-            return Fetched(b"", QUOTE_NAME, "text/plain")
+            return _text(QUOTE_NAME, "")
+
+    async def _told_of(self, message_id: str) -> Fetched:
+        """The words of a message, or its first file where it has none."""
+        items = await self._api.read_message(message_id)
+        if not items:
+            return _text(QUOTE_NAME, "")
+        if forward.is_forward(items[0]):
+            return _text(QUOTE_NAME, forward.render(items))
+        read = forward.read_item(items[0])
+        if read.text or not read.resources:
+            return _text(QUOTE_NAME, read.text)
+        first = read.resources[0]
+        return await self._download(message_id, first.key, first.kind, first.name)
+
+    async def _forwarded(self, message_id: str, name: str) -> Fetched:
+        items = await self._api.read_message(message_id)
+        words = forward.render(items) if items else ""
+        if not words:
+            raise self._unavailable(name, "the forward holds nothing")
+        return _text(name, words)
 
 
-def _content_of(item: fields.Fields, message_id: str) -> Content:
-    """Read a message as the platform keeps it, which has another shape than a pushed one."""
-    message = Message(
-        event_id="",
-        app_id="",
-        message_id=message_id,
-        chat_id="",
-        is_group=False,
-        thread_id="",
-        root_id="",
-        parent_id="",
-        sender=Person(""),
-        sender_type="",
-        sent_at=0.0,
-        mentions=mentions_in(item),
-        kind=fields.text(item, "msg_type"),
-        content=fields.parse(fields.text(fields.under(item, "body"), "content")),
-    )
-    return content.read(message, "")
+def _text(name: str, words: str) -> Fetched:
+    return Fetched(words.encode(), name, "text/plain")

@@ -4,19 +4,19 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from channels import sentences
 from channels.clock import Clock
 from channels.dedupe import Window
 from channels.errors import DeliveryError, InboxRefused, InboxUnavailable, Undecodable
-from channels.feishu import card, fields
 from channels.feishu.config import FeishuConfig
 from channels.feishu.decode import Click, Message, Other, decode_event
-from channels.feishu.fields import Fields
 from channels.feishu.outbound import Outbound
-from channels.feishu.place import place_of, quoted_file, remote_file, reply_to
+from channels.feishu.people import People
+from channels.feishu.place import forwarded_file, place_of, quoted_file, remote_file, reply_to
+from channels.feishu.presses import Presses
 from channels.feishu.rules import Ask, Bare, CannotRead, Ignore, NotAllowed, Order, Rules, judge
 from channels.feishu.stream import Ack
 from channels.lanes import Lanes
@@ -28,13 +28,13 @@ ACK_SECONDS = 2.5
 """The platform waits 3 s; what is not kept by then is asked for again."""
 COMMAND_SECONDS = 1.0
 """A command that takes longer goes on by itself; it is acknowledged all the same."""
-CLICK_SECONDS = 2.0
 STALE_SECONDS = 600.0
 """Older messages are not run: whoever wrote them has gone on since."""
 STALE_COMMAND_SECONDS = 60.0
 """A command is meant for what runs now."""
-NOTICE_SECONDS = 2.0
-"""Within which late messages of a chat share one notice."""
+NOTICE_SECONDS = 1.0
+"""Within which late messages of a chat share one notice; then it can still be told in time for
+their acknowledgements."""
 TOLD_SECONDS = 3600.0
 """How often a chat is told at most that somebody may not use the bot."""
 BOT_TURNS_MAX = 3
@@ -54,6 +54,14 @@ class Counts:
     ack_seconds_max: float = 0.0
 
 
+@dataclass(slots=True)
+class _Late:
+    """Messages of one chat that came too late, for one notice."""
+
+    messages: list[Message] = field(default_factory=list)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Intake:
     """All that one bot hears."""
 
@@ -63,6 +71,7 @@ class Intake:
         rules: Callable[[], Awaitable[Rules]],
         inbox: Inbox,
         outbound: Outbound,
+        people: People,
         is_own: Callable[[str], bool],
         clock: Clock,
     ) -> None:
@@ -70,12 +79,14 @@ class Intake:
         self._rules = rules
         self._inbox = inbox
         self._outbound = outbound
+        self._people = people
         self._is_own = is_own
         self._clock = clock
         self._window = Window(clock=clock.monotonic)
+        self._presses = Presses(config, inbox, people, self._window)
         self._refusals = Window(TOLD_SECONDS, clock.monotonic)
         self._lanes = Lanes(clock)
-        self._late: dict[str, list[Message]] = {}
+        self._late: dict[str, _Late] = {}
         self._bot_turns: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[bool]] = set()
         self.counts = Counts()
@@ -109,7 +120,7 @@ class Intake:
         except (DeliveryError, TimeoutError):
             return AGAIN  # who the bot is, and so who is addressed, is not known yet
         if isinstance(event, Click):
-            return Ack(200, await self._clicked(event, rules, until))
+            return Ack(200, await self._presses.answer(event, rules, until))
         return await self._heard(event, rules, until)
 
     # Messages
@@ -118,6 +129,7 @@ class Intake:
         verdict = judge(message, rules)
         if isinstance(verdict, Ignore) or self._is_own(message.message_id):
             return TAKEN
+        self._people.meet(message)
         keys = self._keys(message)
         if not self._window.claim(keys):
             self.counts.duplicates += 1
@@ -176,10 +188,9 @@ class Intake:
                     self._answer(message, sentences.not_allowed(locale, person_id))
             case _ if self._is_stale(message, isinstance(verdict, Order)):
                 if not await self._inbox.knows(keys):
-                    self._note_late(message)
-            case CannotRead(is_voice):
-                says = sentences.no_transcript if is_voice else sentences.unreadable
-                self._answer(message, says(locale))
+                    await self._told_late(message)
+            case CannotRead():
+                self._answer(message, sentences.unreadable(locale))
             case Bare():
                 self._answer(message, sentences.bare_mention(locale))
             case Order(command):
@@ -189,6 +200,8 @@ class Intake:
 
     async def _ask(self, message: Message, ask: Ask, keys: Sequence[str]) -> None:
         files = [remote_file(message, resource) for resource in ask.resources]
+        if ask.is_forward:
+            files.append(forwarded_file(message))
         if ask.quoted_message_id:
             files.append(quoted_file(message, ask.quoted_message_id))
         inbound = Inbound(
@@ -198,11 +211,13 @@ class Intake:
             chat=self._address(message),
             reply_to=reply_to(message),
             remote_files=files,
+            is_sideline=ask.is_sideline,
         )
         lane = f"{message.chat_id}\0{message.thread_id}"
         try:
             async with self._lanes.turn(lane, message.sent_at or None):
-                submitted = await self._inbox.submit(inbound)
+                sender = await self._people.name_of(message.sender.open_id)
+                submitted = await self._inbox.submit(replace(inbound, sender=sender))
         except InboxRefused as refused:
             self._answer(message, refused.user_text)
             return
@@ -230,7 +245,7 @@ class Intake:
         """Carry the command out and answer with what came of it; False if it could not be kept."""
         address = self._address(message)
         try:
-            sender = message.sender.open_id
+            sender = await self._people.name_of(message.sender.open_id)
             text = await self._inbox.command(address, command, keys, sender, reply_to(message))
         except InboxRefused as refused:
             text = refused.user_text
@@ -261,37 +276,23 @@ class Intake:
         age_seconds = self._clock.wall() - message.sent_at
         return age_seconds > (STALE_COMMAND_SECONDS if is_command else STALE_SECONDS)
 
-    def _note_late(self, message: Message) -> None:
+    async def _told_late(self, message: Message) -> None:
+        """Wait until the chat was told of *message*: nothing but its next push remembers it."""
         self.counts.stale += 1
-        late = self._late.setdefault(message.chat_id, [])
-        late.append(message)
-        if len(late) == 1:
+        late = self._late.get(message.chat_id)
+        if late is None:
+            late = self._late[message.chat_id] = _Late()
             self._outbound.spawn(self._tell_late(message.chat_id), "tell-late")
+        late.messages.append(message)
+        await late.told.wait()
 
     async def _tell_late(self, chat_id: str) -> None:
         await self._clock.sleep(NOTICE_SECONDS)
-        late = sorted(self._late.pop(chat_id), key=lambda one: one.sent_at)
-        text = sentences.stale(self._config.locale, len(late))
-        await self._outbound.say(place_of(late[-1]), text, late[0].message_id, "late")
-
-    # Clicks
-
-    async def _clicked(self, click: Click, rules: Rules, until: float) -> Fields:
-        locale = self._config.locale
-        run_id = fields.text(click.value, "run")
-        if click.value.get("do") != card.STOP or not run_id:
-            return fields.EMPTY
-        is_there = fields.text(click.value, "chat") == click.chat_id
-        if not is_there or not rules.admits(click.operator, click.chat_id):
-            text = sentences.not_allowed(locale, click.operator.open_id)
-            return card.toast(text, is_warning=True)
-        key = f"feishu:{self._config.app_id}:ev:{click.event_id}"
-        if click.event_id and not self._window.claim([key]):
-            return card.toast(sentences.stopping(locale))
-        task = self._spawn(self._inbox.cancel_run(run_id, click.operator.open_id))
-        await asyncio.wait({task}, timeout=min(CLICK_SECONDS, _seconds_to(until)))
-        says = sentences.already_over if _gave(task) is False else sentences.stopping
-        return card.toast(says(locale))
+        late = self._late.pop(chat_id)
+        messages = sorted(late.messages, key=lambda one: one.sent_at)
+        text = sentences.stale(self._config.locale, len(messages))
+        await self._outbound.say(place_of(messages[-1]), text, messages[0].message_id, "late")
+        late.told.set()
 
     # Its life
 
@@ -310,6 +311,7 @@ class Intake:
 
     async def close(self) -> None:
         """Take nothing more; what is not kept yet is pushed again."""
+        await self._presses.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 
 from channels.clock import Clock
@@ -50,11 +49,6 @@ class LiveCard:
         """What the model has said so far."""
         return self._shown.answer
 
-    @property
-    def reactions(self) -> Mapping[str, str]:
-        """Reaction ids by message id that an earlier life of this process left."""
-        return self._handle.reactions if self._handle else {}
-
     def emit(self, event: RunEvent) -> None:
         """Take *event*; never blocks, never raises."""
         if isinstance(event, Outcome):
@@ -82,12 +76,6 @@ class LiveCard:
         if self._writer is not None:
             await self._writer.stop()
 
-    async def keep_reactions(self, reactions: Mapping[str, str]) -> None:
-        """Remember reactions that are to be taken away at the end."""
-        if self._handle is not None and self._writer is not None:
-            self._handle = replace(self._handle, reactions={**self.reactions, **reactions})
-            await self._keep(self._handle)
-
     def _touch(self) -> None:
         if self._writer is not None and not self._is_over:
             self._writer.touch()
@@ -96,7 +84,8 @@ class LiveCard:
         return card.face(self._shown, self.turn.locale)
 
     def _render(self, face: Face) -> str:
-        return card.live(face, Stop(self.turn.run_id, self._place.chat_id), self.turn.locale)
+        stop = Stop(self.turn.run_id, self._place.chat_id)
+        return card.live(face, stop, self.turn.locale, self.turn.label)
 
     async def _open(self) -> None:
         try:

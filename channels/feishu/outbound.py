@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from uuid import uuid4
 
 from channels import sentences
@@ -16,6 +17,7 @@ from channels.feishu.codes import TABLES, Meaning, Refused, Unreachable
 from channels.feishu.live import LiveCard
 from channels.feishu.place import place_for
 from channels.port import Delivery, Inbox, Locale, RunSink, Turn
+from channels.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +48,13 @@ class Outbound:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self, turn: Turn) -> RunSink:
-        """Show the run from now on."""
+        """Show the run from now on; one that nobody asked for is told at its end, all at once."""
+        if turn.reply_to is None:
+            return Progress()
         if known := self._cards.get(turn.run_id):
             return known
         live = LiveCard(turn, self._api, self._inbox, self._clock)
         self._cards[turn.run_id] = live
-        self.spawn(self._keep_reactions(live), "keep-reactions")
         return live
 
     async def deliver(self, delivery: Delivery) -> None:
@@ -69,15 +72,15 @@ class Outbound:
             await telling.tell()
         except DeliveryError as error:
             if not error.retryable:
-                self._forget(turn.run_id, live)
+                self._forget(turn)
             raise
         self._note(delivery)
-        self._forget(turn.run_id, live)
+        self._forget(turn)
 
-    def _forget(self, run_id: str, live: LiveCard | None) -> None:
+    def _forget(self, turn: Turn) -> None:
         """Nobody asks for the run again."""
-        self._cards.pop(run_id, None)
-        self.spawn(self._take_reactions_away(run_id, live), "take-reactions-away")
+        self._cards.pop(turn.run_id, None)
+        self.spawn(self._take_reactions_away(turn), "take-reactions-away")
 
     def _note(self, delivery: Delivery) -> None:
         self._told[delivery.id] = None
@@ -109,20 +112,23 @@ class Outbound:
             logger.info("[feishu] no reaction: %s", error)
             return ""
 
-    async def _keep_reactions(self, live: LiveCard) -> None:
-        await asyncio.wait({live.opening})
-        reactions = dict(self._reactions.get(live.turn.run_id, {}))
-        if reactions:
-            await asyncio.wait(reactions.values())
-            await live.keep_reactions({key: task.result() for key, task in reactions.items()})
-
-    async def _take_reactions_away(self, run_id: str, live: LiveCard | None) -> None:
-        added = dict(live.reactions) if live else {}
-        for message_id, task in self._reactions.pop(run_id, {}).items():
-            added[message_id] = await task
-        for message_id, reaction_id in added.items():
-            if reaction_id:
+    async def _take_reactions_away(self, turn: Turn) -> None:
+        """Take away what was added for the run, by an earlier life of this process too."""
+        added = self._reactions.pop(turn.run_id, {})
+        for message_id, task in added.items():
+            if reaction_id := await task:
                 await self._unreact(message_id, reaction_id)
+        question = place_for(turn).message_id if turn.reply_to else ""
+        if question and question not in added:
+            for reaction_id in await self._left_under(question):
+                await self._unreact(question, reaction_id)
+
+    async def _left_under(self, message_id: str) -> list[str]:
+        try:
+            return await self._api.own_reactions(message_id, REACTION)
+        except DeliveryError as error:
+            logger.info("[feishu] nobody knows whether a reaction stays: %s", error)
+            return []
 
     async def _unreact(self, message_id: str, reaction_id: str) -> None:
         try:
@@ -164,6 +170,7 @@ class _Telling:
     ) -> None:
         self._api = api
         self._id = delivery.id
+        self._run_id = delivery.turn.run_id
         self._locale: Locale = delivery.turn.locale
         self._place = place_for(delivery.turn)
         self._end = end
@@ -186,15 +193,27 @@ class _Telling:
             await self._tell(0)
 
     async def _tell(self, tables_max: int) -> None:
-        first, *others = card.parts(self._end.answer, tables_max) or [""]
+        first, *others = card.parts_of(self._end, tables_max)
         if not await self._on_card(first):
-            await self._as_message(card.ended(self._end, first), self._words(first), 0)
+            await self._beside_card(first)
             self._replaced()
         for number, part in enumerate(others, start=1):
-            await self._as_message(card.plain_card(part), part, number)
+            await self._as_message(card.plain_card(part), part, self._key(number))
 
-    def _words(self, part: str) -> str:
-        return "\n\n".join(words for words in (part.strip(), self._end.status) if words)
+    async def _beside_card(self, first: str) -> None:
+        """Tell it as a message; of what was asked before only who answered it, and each once."""
+        asked, label = self._end.asked, self._end.label
+        if asked is not None and asked.answered:
+            key = idempotency_key(self._run_id, "answered", str(asked.answered))
+            content = card.plain_card(asked.verdicts, label)
+            await self._as_message(content, card.headed(label, asked.verdicts), key)
+            return
+        words = [first.strip(), asked.text if asked else "", self._end.status]
+        text = card.headed(label, "\n\n".join(filter(None, words)))
+        await self._as_message(card.ended(self._end.words, first), text, self._key(0))
+
+    def _key(self, number: int) -> str:
+        return idempotency_key(self._id, str(number))
 
     async def _on_card(self, first: str) -> bool:
         """Write the live card for the last time; False if a message has to stand in."""
@@ -211,7 +230,7 @@ class _Telling:
             if refused.retryable:  # their fault: the answer goes first
                 self._goes_on_typing = True
                 return False
-        await self._quieten(self._live)
+        await self._quieten(self._live, card.ended(replace(self._end, asked=None), ""))
         return False
 
     def _replaced(self) -> None:
@@ -223,45 +242,47 @@ class _Telling:
             self._spawn(self._quieten_later(self._live), "quieten-card")
 
     async def _quieten_later(self, live: LiveCard) -> None:
-        """As `_quieten`, for as long as the platform's trouble may last."""
+        """As `_quieten`, for as long as the platform's trouble may last.
+
+        What is asked stays with what answers it: nothing was wrong with that.
+        """
+        content = card.ended(self._end, self._end.answer if self._end.asked else "")
         for pause in LATER_SECONDS:
-            if await self._quieten(live):
+            if await self._quieten(live, content):
                 return
             await self._clock.sleep(pause)
-        await self._quieten(live)
+        await self._quieten(live, content)
 
-    async def _quieten(self, live: LiveCard) -> bool:
-        """The card takes no answer: leave it the status alone, so that it does not go on typing.
+    async def _quieten(self, live: LiveCard, content: str) -> bool:
+        """The card takes no answer: leave it *content*, so that it does not go on typing.
 
         False if it would help to try again.
         """
         try:
-            await live.close(card.ended(self._end, ""))
+            await live.close(content)
         except DeliveryError as error:
             logger.info("[feishu] a card goes on typing: %s", error)
             return not error.retryable
         return True
 
-    async def _as_message(self, content: str, words: str, number: int) -> None:
-        key = idempotency_key(self._id, str(number), "card")
+    async def _as_message(self, content: str, words: str, key: str) -> None:
         try:
-            await self._api.post(self._place, "interactive", content, key)
+            await self._api.post(self._place, "interactive", content, idempotency_key(key, "card"))
         except Refused as refused:
             if refused.inner == TABLES or refused.meaning not in _SIMPLER_HELPS | {Meaning.AUDIT}:
                 raise
             logger.warning("[feishu] told as text: %s", refused)
-            await self._as_text(words, number, is_audited=refused.meaning is Meaning.AUDIT)
+            await self._as_text(words, key, is_audited=refused.meaning is Meaning.AUDIT)
 
-    async def _as_text(self, words: str, number: int, *, is_audited: bool) -> None:
+    async def _as_text(self, words: str, key: str, *, is_audited: bool) -> None:
         if is_audited:
             words = sentences.refused_content(self._locale)
-        key = idempotency_key(self._id, str(number), "text")
         content = card.text_message(words)
         try:
-            await self._api.post(self._place, "text", content, key)
+            await self._api.post(self._place, "text", content, idempotency_key(key, "text"))
         except Refused as refused:
             if refused.meaning is Meaning.AUDIT and not is_audited:
-                await self._as_text(words, number, is_audited=True)
+                await self._as_text(words, key, is_audited=True)
             elif refused.meaning in _ELSEWHERE_HELPS and self._place.message_id:
                 in_chat = Place(self._place.chat_id)  # a message that takes no reply, say
                 await self._api.post(in_chat, "text", content, idempotency_key(key, "chat"))

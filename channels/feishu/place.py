@@ -1,7 +1,9 @@
 """What is stored of a message and of a card, so that both are found again after a restart."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from channels.feishu import fields
 from channels.feishu.api import Place
@@ -31,13 +33,24 @@ def place_of(message: Message) -> Place:
 
 
 def place_for(turn: Turn) -> Place:
-    """Where the run of *turn* is shown; a run that no message began goes into the chat."""
+    """Where the run of *turn* is shown; a run that no message began goes into the chat.
+
+    Into a topic nothing can be sent but as an answer to one of its messages.
+    """
     known = fields.parse(turn.reply_to) if turn.reply_to else None
+    if known is None and turn.chat.thread_id:
+        known = fields.parse(turn.reach) if turn.reach else None
     if known is None:
         return Place(turn.chat.chat_id)
     chat_id = fields.text(known, "chat_id") or turn.chat.chat_id
     in_thread = fields.text(known, "thread_id") != ""
     return Place(chat_id, fields.text(known, "message_id"), in_thread)
+
+
+def is_group(turn: Turn) -> bool:
+    """Whether others are in the chat, so that the bot has to be mentioned."""
+    known = fields.parse(turn.reply_to or turn.reach or "")
+    return known is not None and fields.text(known, "chat_type") == "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +62,10 @@ class Handle:
     """That shows the card; empty as long as it is not known whether one does."""
     sequence: int = 0
     """Whatever number was used is below the next step."""
-    reactions: dict[str, str] = field(default_factory=dict)
-    """Reaction ids by message id, to be taken away at the end."""
 
     def as_json(self) -> str:
         """For `Inbox.keep`."""
-        known = {
-            "card": self.card_id,
-            "message": self.message_id,
-            "sequence": self.sequence,
-            "reactions": self.reactions,
-        }
+        known = {"card": self.card_id, "message": self.message_id, "sequence": self.sequence}
         return json.dumps(known)
 
 
@@ -69,24 +75,23 @@ def handle_from(text: str | None) -> Handle | None:
     card_id = fields.text(known, "card") if known else ""
     if known is None or not card_id:
         return None
-    reactions = fields.under(known, "reactions")
-    return Handle(
-        card_id,
-        fields.text(known, "message"),
-        int(fields.number(known, "sequence") or 0),
-        {message_id: str(reaction) for message_id, reaction in reactions.items()},
-    )
+    sequence = int(fields.number(known, "sequence") or 0)
+    return Handle(card_id, fields.text(known, "message"), sequence)
+
+
+LocatorKind = Literal["image", "file", "forward"]
+_KINDS: Mapping[str, LocatorKind] = {"image": "image", "forward": "forward"}
 
 
 @dataclass(frozen=True, slots=True)
 class Locator:
-    """A file that Feishu holds, or a message that is quoted."""
+    """A file that Feishu holds, or a message that is quoted or holds others."""
 
     message_id: str
     chat_id: str
     resource_key: str = ""
     """Empty: the message itself, as far as it has words or a file."""
-    kind: str = "file"
+    kind: LocatorKind = "file"
 
 
 def remote_file(message: Message, resource: Resource) -> RemoteFile:
@@ -106,7 +111,18 @@ def quoted_file(message: Message, quoted_message_id: str) -> RemoteFile:
     return RemoteFile(json.dumps(known), QUOTE_NAME, "text/plain")
 
 
+def forwarded_file(message: Message) -> RemoteFile:
+    """The messages that *message* holds as a file, for the same reason."""
+    known: Fields = {
+        "message_id": message.message_id,
+        "chat_id": message.chat_id,
+        "kind": "forward",
+    }
+    return RemoteFile(json.dumps(known), FORWARD_NAME, "text/plain")
+
+
 QUOTE_NAME = "quoted-message.txt"
+FORWARD_NAME = "forwarded-messages.txt"
 
 
 def locator_from(text: str) -> Locator | None:
@@ -118,5 +134,5 @@ def locator_from(text: str) -> Locator | None:
         fields.text(known, "message_id"),
         fields.text(known, "chat_id"),
         fields.text(known, "key"),
-        "image" if fields.text(known, "kind") == "image" else "file",
+        _KINDS.get(fields.text(known, "kind"), "file"),
     )

@@ -1,5 +1,6 @@
 """Who is answered, and what kind of request a message is. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,8 +17,11 @@ _COMMANDS: Mapping[str, Command] = {
     "/stop": "stop",
     "/status": "status",
     "/compact": "compact",
+    "/approve": "approve",
+    "/deny": "deny",
     "/help": "help",
 }
+_SIDELINE = re.compile(r"[/／]side(?!\S)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,6 @@ class NotAllowed:
 class CannotRead:
     """Addressed with something that has no words."""
 
-    is_voice: bool
-
 
 @dataclass(frozen=True, slots=True)
 class Bare:
@@ -79,6 +81,10 @@ class Ask:
     resources: Sequence[Resource]
     quoted_message_id: str
     """Empty where nothing is quoted."""
+    is_forward: bool = False
+    """It holds other messages, which the platform has to be asked for."""
+    is_sideline: bool = False
+    """A side question; the text is what stands behind the command, and may be empty."""
 
 
 Verdict = Ignore | NotAllowed | CannotRead | Bare | Order | Ask
@@ -92,14 +98,17 @@ def judge(message: Message, rules: Rules) -> Verdict:
         return Ignore(ignored)
     if not rules.admits(message.sender, message.chat_id):
         return NotAllowed(message.sender.open_id)
-    if not read.is_readable or read.is_voice:
-        return CannotRead(read.is_voice)
+    if not read.is_readable:
+        return CannotRead()
     if command := command_in(read.text):
         return Order(command)
     quoted = _quoted(message)
-    if not read.text and not read.resources and not quoted:
+    if aside := _SIDELINE.match(read.text):
+        text = read.text[aside.end() :]
+        return Ask(text, read.resources, quoted, read.is_forward, is_sideline=True)
+    if not (read.text or read.resources or quoted or read.is_forward):
         return Bare()
-    return Ask(read.text, read.resources, quoted)
+    return Ask(read.text, read.resources, quoted, read.is_forward)
 
 
 def command_in(text: str) -> Command | None:

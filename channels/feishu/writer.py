@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 UPDATE_SECONDS = 0.3
 """Between two looks at what is new; with two writes each, well below 10 per second."""
 REOPEN_SECONDS = 540.0
-"""Streaming ends by itself after 600 s; the card is written anew before that."""
+"""Streaming ends by itself after 600 s; the card is written anew before that, though nothing is
+new: one that types no more looks as if its run were over."""
 REPLACE_AFTER = 2
 """Failures of a text in a row, after which the card is written as a whole: an element that is not
 found does not come back by itself."""
@@ -91,43 +92,49 @@ class CardWriter:
     async def _follow(self) -> None:
         failures = 0
         while True:
-            await self._changed.wait()
+            await self._until(self._changed, self._reopen_at - self._clock.monotonic())
             self._changed.clear()
             try:
                 while await self._step():
                     failures = 0
                 if self._closing.is_set():
                     return
-                await self._rest(UPDATE_SECONDS)
+                await self._until(self._closing, UPDATE_SECONDS)
             except (Refused, Unreachable) as error:
                 if not error.retryable:
                     logger.info("[feishu] a card is shown no more: %s", error)
                     return
                 self._changed.set()
-                await self._rest(_pause(error, _PAUSES[min(failures, len(_PAUSES) - 1)]))
+                pause = _pause(error, _PAUSES[min(failures, len(_PAUSES) - 1)])
+                await self._until(self._closing, pause)
                 failures += 1
                 if failures >= REPLACE_AFTER:
                     self._reopen_at = self._clock.monotonic()
 
-    async def _rest(self, seconds: float) -> None:
-        """Sleep, but not while the card is to be closed."""
-        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
-        closing = asyncio.ensure_future(self._closing.wait())
+    async def _until(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for *event*, at most *seconds*."""
+        sleeping = asyncio.ensure_future(self._clock.sleep(max(0.0, seconds)))
+        waiting = asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait({sleeping, closing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sleeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             sleeping.cancel()
-            closing.cancel()
+            waiting.cancel()
+
+    @property
+    def _is_due(self) -> bool:
+        """The card is to be written anew, whatever there is to show: typing must not end."""
+        return self._clock.monotonic() >= self._reopen_at
 
     async def _step(self) -> bool:
-        """Write one thing that differs; False if nothing does, or the card is to be closed."""
-        if self._closing.is_set() or self._look() == self._written:
+        """Write one thing that is to be; False if nothing is, or the card is to be closed."""
+        if self._closing.is_set() or not (self._is_due or self._look() != self._written):
             return False
         await self._api.card_turn(self._card_id)
         if self._closing.is_set():
             return False
         wanted = self._look()  # only now: something newer may have come while waiting
-        if self._clock.monotonic() >= self._reopen_at:
+        if self._is_due:
             await self._replace(self._render(wanted))
             self._written = wanted
         elif wanted.status != self._written.status:

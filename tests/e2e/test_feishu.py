@@ -2,52 +2,27 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.process import ADMIN, Installation, ServerProcess, open_server
-from tests.fakes.feishu import BOT, SECRET, FakeFeishu, serve_feishu
+from tests.e2e.feishu_chat import (
+    CHAT,
+    DONE,
+    card_with,
+    cards,
+    connected,
+    installed,
+    only_card,
+    sessions,
+)
+from tests.e2e.process import open_server
+from tests.fakes.feishu import serve_feishu
 from tests.fakes.feishu_chats import Bubble
 from tests.fakes.llm import NEVER, Quirks, call, forever, refuse, reply, serve_gateway
 from tests.house import is_title
 
 SEARCH = reply(calls=[call("grep_search", {"pattern": "群名", "path": "."})])
 SLOW = reply("一二三四五六七八" * 4, quirks=Quirks(piece_chars=4, hold_at=4, hold=NEVER))
-CHAT = "oc_p2p"
-
-
-def installed(folder: Path, gateway_url: str, feishu: FakeFeishu, **more: str) -> Installation:
-    variables = {
-        "FEISHU_APP_ID": BOT,
-        "FEISHU_APP_SECRET": SECRET,
-        "FEISHU_DOMAIN": feishu.url,
-        "FEISHU_ALLOW": "*",
-    }
-    return Installation(folder, gateway_url, variables | more)
-
-
-async def connected(feishu: FakeFeishu, count: int = 1) -> None:
-    lines = feishu.app().lines
-    async with asyncio.timeout(60), lines.changed:  # the SDK takes seconds to import
-        await lines.changed.wait_for(lambda: lines.accepted >= count and lines.live)
-
-
-async def only_card(feishu: FakeFeishu) -> Bubble:
-    """The one card of the chat, once it is there and types no more."""
-    await feishu.until(lambda: _cards(feishu) and not _cards(feishu)[0].is_typing)
-    [card] = _cards(feishu)
-    return card
-
-
-def _cards(feishu: FakeFeishu) -> list[Bubble]:
-    return [bubble for bubble in feishu.chat(CHAT).visible() if bubble.card is not None]
-
-
-async def sessions(server: ServerProcess) -> list[dict[str, Any]]:
-    _, body = await server.get("/api/sessions", ADMIN)
-    found: list[dict[str, Any]] = body["sessions"]
-    return found
 
 
 async def test_answer_with_a_tool_streams_into_one_card(tmp_path: Path) -> None:
@@ -61,7 +36,7 @@ async def test_answer_with_a_tool_streams_into_one_card(tmp_path: Path) -> None:
         push = feishu.say(CHAT, "看看有什么")
         await push.done.wait()
         assert push.is_acked
-        await feishu.until(lambda: _cards(feishu) and "这里是空的。" in _cards(feishu)[0].text)
+        await feishu.until(lambda: cards(feishu) and "这里是空的。" in cards(feishu)[0].text)
         card = await only_card(feishu)
         assert card.buttons == []
         [session] = await sessions(server)
@@ -77,7 +52,7 @@ async def test_incident_ends_as_a_failed_card_with_the_reason(tmp_path: Path) ->
         await connected(feishu)
         feishu.say(CHAT, "补充机器人文档")
         reason = "连续 15 轮重复执行同一组工具调用(grep_search)"
-        await feishu.until(lambda: _cards(feishu) and reason in _cards(feishu)[0].text)
+        await feishu.until(lambda: cards(feishu) and reason in cards(feishu)[0].text)
         card = await only_card(feishu)
         assert card.buttons == []
         assert card.card is not None
@@ -95,8 +70,8 @@ async def test_stop_button_stops_the_run_everywhere(tmp_path: Path) -> None:
     ):
         await connected(feishu)
         feishu.say(CHAT, "写一篇长文")
-        await feishu.until(lambda: _cards(feishu) and "一二" in _cards(feishu)[0].text)
-        [card] = _cards(feishu)
+        await feishu.until(lambda: cards(feishu) and "一二" in cards(feishu)[0].text)
+        [card] = cards(feishu)
         click = feishu.click(card, card.buttons[0])
         async with asyncio.timeout(3):
             await click.done.wait()
@@ -117,32 +92,11 @@ async def test_card_that_a_kill_left_open_is_closed_once(tmp_path: Path) -> None
         async with open_server(place) as server:
             await connected(feishu)
             feishu.say(CHAT, "写一篇长文")
-            await feishu.until(lambda: _cards(feishu) and "一二" in _cards(feishu)[0].text)
+            await feishu.until(lambda: cards(feishu) and "一二" in cards(feishu)[0].text)
             await server.sigkill()
         async with open_server(place):
-            await feishu.until(lambda: "到此为止。" in _cards(feishu)[0].text)
+            await feishu.until(lambda: "到此为止。" in cards(feishu)[0].text)
             await only_card(feishu)
-        assert len(feishu.chat(CHAT).visible()) == 1
-
-
-async def test_message_that_is_pushed_again_is_answered_once(tmp_path: Path) -> None:
-    async with (
-        serve_feishu() as feishu,
-        serve_gateway([reply("once")], title=is_title) as gateway,
-    ):
-        place = installed(tmp_path, gateway.url, feishu)
-        event = feishu.message_event(CHAT, "text", {"text": "只回答一次"})
-        async with open_server(place):
-            await connected(feishu)
-            first, second = feishu.send(event), feishu.send(event)
-            await asyncio.gather(first.done.wait(), second.done.wait())
-            await feishu.until(lambda: _cards(feishu) and "once" in _cards(feishu)[0].text)
-        async with open_server(place):
-            await connected(feishu, 2)
-            third = feishu.send(event)
-            await third.done.wait()
-            assert third.is_acked
-        assert len(gateway.requests) == 1
         assert len(feishu.chat(CHAT).visible()) == 1
 
 
@@ -162,6 +116,30 @@ async def test_failure_is_told_even_where_cards_are_refused(tmp_path: Path, mode
         )
 
 
+async def test_forward_and_voice_message_reach_the_model(tmp_path: Path) -> None:
+    async with (
+        serve_feishu() as feishu,
+        serve_gateway([reply("看过了"), reply("收到语音")], title=is_title) as gateway,
+        open_server(installed(tmp_path, gateway.url, feishu)) as server,
+    ):
+        await connected(feishu)
+        feishu.names["ou_bob"] = "Bob"
+        feishu.resources["f_v"] = (b"OggS and so on", "", "audio/ogg")
+        placeholder = "Merged and Forwarded Message"
+        event = feishu.message_event(CHAT, "merge_forward", placeholder, message_id="om_f")
+        feishu.tenant.bubble("om_f").children = [
+            Bubble("om_c", "oc_9", "text", {"text": "周五发布"}, "ou_bob")
+        ]
+        feishu.send(event)
+        await card_with(feishu, "看过了")
+        assert "> Bob: 周五发布" in str(gateway.requests[0].messages[-1]["content"])
+        spoken = {"file_key": "f_v", "duration": 2000}
+        feishu.send(feishu.message_event(CHAT, "audio", spoken))
+        await feishu.until(lambda: len(cards(feishu)) == 2 and DONE in cards(feishu)[1].text)
+        assert "voice.opus" in str(gateway.requests[1].messages[-1]["content"])
+        assert {session["status"] for session in await sessions(server)} == {"COMPLETED"}
+
+
 async def test_line_that_is_cut_comes_back(tmp_path: Path) -> None:
     async with (
         serve_feishu() as feishu,
@@ -172,4 +150,4 @@ async def test_line_that_is_cut_comes_back(tmp_path: Path) -> None:
         await feishu.app().lines.cut()
         await connected(feishu, 2)
         feishu.say(CHAT, "还在吗")
-        await feishu.until(lambda: _cards(feishu) and "still here" in _cards(feishu)[0].text)
+        await feishu.until(lambda: cards(feishu) and "still here" in cards(feishu)[0].text)

@@ -24,7 +24,8 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from tests.fakes.feishu_chats import Bubble, Chat, Pace, Refusal, Tenant
+from tests.fakes.feishu_calls import Call, Fault, written
+from tests.fakes.feishu_chats import Bubble, Chat, Pace, Refusal, Tenant, items_of, person
 from tests.fakes.feishu_lines import Lines, Push
 
 BOT = "cli_test"
@@ -32,45 +33,6 @@ SECRET = "secret-of-cli_test"
 API_PER_SECOND = 50
 WAIT_SECONDS = 20
 LOOK_SECONDS = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An HTTP call as it came in."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    body: dict[str, Any]
-    token: str
-    at: float
-    code: int
-    """What it was answered."""
-
-
-@dataclass
-class Fault:
-    """What goes wrong with the calls that match; each use is one less of `times`."""
-
-    method: str
-    path: str
-    """A part of the path."""
-    status: int = 400
-    body: Any = None
-    """JSON, or a str to send as it is."""
-    headers: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    """Wait before the answer; with no body the call then goes through."""
-    is_late: bool = False
-    """The call goes through at once, and the waiting, or the body, is for its answer."""
-    gate: asyncio.Event | None = None
-    """Wait for this first."""
-    times: int = 1
-    met: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def fits(self, request: web.Request) -> bool:
-        """Whether it is for this call."""
-        return self.times > 0 and request.method == self.method and self.path in request.path
 
 
 @dataclass
@@ -103,6 +65,8 @@ class FakeFeishu:
         self.faults: list[Fault] = []
         self.resources: dict[str, tuple[bytes, str, str]] = {}
         """Content, name and media type by key."""
+        self.names: dict[str, str] = {}
+        """Of people by their open id, told only to who asks for names."""
         self.asked = asyncio.Condition()
         self._paces: dict[str, Pace] = {}
         self._events = count(1)
@@ -187,27 +151,67 @@ class FakeFeishu:
         """Push an event to its app."""
         return self.app(event["header"]["app_id"]).lines.push(event, **how)
 
-    def click(self, bubble: Bubble, value: dict[str, Any], sender: str = "ou_alice") -> Push:
-        """Press a button: until it is answered the card cannot be written to."""
-        push = self.send(self.click_event(bubble, value, sender), again=False)
+    def click(
+        self,
+        bubble: Bubble,
+        value: dict[str, Any],
+        sender: str = "ou_alice",
+        written: dict[str, str] | None = None,
+    ) -> Push:
+        """Press a button: until it is answered the card cannot be written to.
+
+        *written* is what stands in the form of which the button is.
+        """
+        push = self.send(self.click_event(bubble, value, sender, written), again=False)
         if bubble.card is not None:
             unlocking = asyncio.create_task(bubble.card.lock_until(push.done), name="click")
             self._clicks.add(unlocking)
             unlocking.add_done_callback(self._clicks.discard)
         return push
 
+    def press(self, bubble: Bubble, words: str, sender: str = "ou_alice") -> Push:
+        """Press the button on which these words stand."""
+        return self.click(bubble, bubble.labelled[words], sender)
+
+    def fill_in(self, bubble: Bubble, answer: str, sender: str = "ou_alice") -> Push:
+        """Write into the one form of a card that is not over, and submit it."""
+        [form] = bubble.forms
+        field, submit = form["elements"]
+        value = submit["behaviors"][0]["value"]
+        return self.click(bubble, value, sender, {field["name"]: answer})
+
     def click_event(
-        self, bubble: Bubble, value: dict[str, Any], sender: str = "ou_alice"
+        self,
+        bubble: Bubble,
+        value: dict[str, Any],
+        sender: str = "ou_alice",
+        written: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         """The event of a pressed button."""
+        pressed: dict[str, Any] = {"tag": "button", "value": value}
+        if written is not None:
+            pressed |= {"name": "submit", "form_value": written}
         action = {
             "operator": {"open_id": sender, "union_id": f"on_{sender}"},
             "token": "c-1",
-            "action": {"tag": "button", "value": value},
+            "action": pressed,
             "context": {"open_message_id": bubble.message_id, "open_chat_id": bubble.chat_id},
         }
         told_at = str(int(time.time() * 1000))
         return self._event(self.app(bubble.sender), "card.action.trigger", told_at, action)
+
+    def withdraw(self, message_id: str) -> Push:
+        """A person takes their message back; the bot is told."""
+        bubble = self.tenant.bubble(message_id)
+        bubble.is_gone = True
+        told_at = str(int(time.time() * 1000))
+        gone = {
+            "message_id": message_id,
+            "chat_id": bubble.chat_id,
+            "recall_time": told_at,
+            "recall_type": "message_owner",
+        }
+        return self.send(self._event(self.app(), "im.message.recalled_v1", told_at, gone))
 
     def _event(self, app: App, kind: str, told_at: str, event: dict[str, Any]) -> dict[str, Any]:
         header = {
@@ -270,7 +274,7 @@ class FakeFeishu:
             self.asked.notify_all()
         if late is not None:
             await asyncio.sleep(late.seconds)
-            return _written(late) or answer
+            return written(late) or answer
         return answer
 
     def _note(self, request: web.Request, body: dict[str, Any], code: int) -> None:
@@ -302,7 +306,7 @@ class FakeFeishu:
         await asyncio.sleep(fault.seconds)
         if fault.gate is not None:
             await fault.gate.wait()
-        return _written(fault)
+        return written(fault)
 
     async def _ask(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         path = request.path.removeprefix("/open-apis")
@@ -315,6 +319,8 @@ class FakeFeishu:
         match request.method, path.strip("/").split("/"):
             case "GET", ["bot", "v3", "info"]:
                 return web.json_response({"code": 0, "bot": {"open_id": app.open_id}})
+            case "GET", ["contact", "v3", "users", open_id]:
+                return _ok({"user": person(open_id, self.names, app.scopes)})
             case "GET", ["application", "v6", "scopes"]:
                 return _ok({"scopes": _scopes(app)})
             case method, ["im", "v1", "messages", *rest]:
@@ -379,14 +385,17 @@ class FakeFeishu:
                 posted = self.tenant.post(app.app_id, chat_id, body, message_id)
                 return _ok({"message_id": posted})
             case "GET", [message_id]:
-                return _ok({"items": [_item(self.tenant.bubble(message_id))]})
+                names = self.names if request.query.get("with_sender_name") == "true" else {}
+                return _ok({"items": items_of(self.tenant.bubble(message_id), names)})
             case "POST", [message_id, "reactions"]:
-                reaction_id = self.tenant.new_id("r")
                 emoji = body["reaction_type"]["emoji_type"]
-                self.tenant.bubble(message_id).reactions[reaction_id] = emoji
+                reaction_id = self.tenant.bubble(message_id).react(app.app_id, emoji)
                 return _ok({"reaction_id": reaction_id})
+            case "GET", [message_id, "reactions"]:
+                emoji = request.query["reaction_type"]
+                return _ok({"items": self.tenant.bubble(message_id).reactions_of(emoji)})
             case "DELETE", [message_id, "reactions", reaction_id]:
-                self.tenant.bubble(message_id).reactions.pop(reaction_id)
+                self.tenant.bubble(message_id).unreact(app.app_id, reaction_id)
                 return _ok({})
             case "GET", [_, "resources", key]:
                 return self._resource(key, request.query["type"], app)
@@ -442,15 +451,6 @@ class FakeFeishu:
         return web.json_response(chats)
 
 
-def _written(fault: Fault) -> web.StreamResponse | None:
-    """The answer that it gives, if it gives one."""
-    if fault.body is None:
-        return None
-    if isinstance(fault.body, str):
-        return web.Response(status=fault.status, text=fault.body, headers=fault.headers)
-    return web.json_response(fault.body, status=fault.status, headers=fault.headers)
-
-
 def _ok(data: dict[str, Any]) -> web.StreamResponse:
     return web.json_response({"code": 0, "msg": "success", "data": data})
 
@@ -458,21 +458,6 @@ def _ok(data: dict[str, Any]) -> web.StreamResponse:
 def _scopes(app: App) -> list[dict[str, Any]]:
     wanted = ("im:message", "im:message:send_as_bot", "im:resource", "cardkit:card:write")
     return [{"scope_name": name, "grant_status": 2 if name in app.scopes else 1} for name in wanted]
-
-
-def _item(bubble: Bubble) -> dict[str, Any]:
-    content = bubble.content
-    if bubble.kind == "interactive":
-        content = {"title": "", "elements": [[{"tag": "text", "text": bubble.text}]]}
-    return {
-        "message_id": bubble.message_id,
-        "msg_type": bubble.kind,
-        "body": {"content": json.dumps(content, ensure_ascii=False)},
-        "mentions": [
-            {"key": key, "id": open_id, "id_type": "open_id", "name": name}
-            for key, open_id, name in bubble.mentions
-        ],
-    }
 
 
 @asynccontextmanager

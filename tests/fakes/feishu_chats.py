@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 CARD_BYTES_MAX = 30 * 1024
 TEXT_BYTES_MAX = 150 * 1024
 TABLES_MAX = 4
+ELEMENTS_MAX = 200
 CARD_OPERATIONS_PER_SECOND = 10
 STREAM_SECONDS = 600.0
 UUID_SECONDS = 3600.0
@@ -57,13 +58,39 @@ def check_card(card: dict[str, Any]) -> None:
         raise Refusal(200860, "card too long")
     if card.get("schema") != "2.0" or "body" not in card:
         raise Refusal(230099, "Failed to create card content, ext=ErrCode: 200621; ErrMsg: parse")
-    tables = 0
-    for element in card["body"]["elements"]:
-        if len(element.get("element_id", "")) > 20:
-            raise Refusal(230099, "ext=ErrCode: 200622; ErrMsg: element id")
-        tables += _tables_in(element.get("content", ""))
-    if tables > TABLES_MAX:
+    elements = list(elements_in(card))
+    if len(elements) > ELEMENTS_MAX:
+        raise Refusal(230099, "ext=ErrCode: 11310; ErrMsg: element exceeds the limit")
+    for name in ("element_id", "name"):
+        given = [element[name] for element in elements if name in element]
+        if len(given) != len(set(given)):
+            raise Refusal(230099, f"ext=ErrCode: 200623; ErrMsg: {name} is not unique")
+    if any(len(element.get("element_id", "")) > 20 for element in elements):
+        raise Refusal(230099, "ext=ErrCode: 200622; ErrMsg: element id")
+    for form in (element for element in elements if element["tag"] == "form"):
+        _check_form(form, card)
+    if sum(_tables_in(element.get("content", "")) for element in elements) > TABLES_MAX:
         raise Refusal(230099, "ext=ErrCode: 11310; ErrMsg: card table number over limit")
+
+
+def _check_form(form: dict[str, Any], card: dict[str, Any]) -> None:
+    """A form stands at the root, can be submitted, and each of its parts has a name."""
+    parts = form["elements"]
+    is_at_root = any(element is form for element in card["body"]["elements"])
+    is_named = all(part.get("name") for part in (form, *parts))
+    if not (is_at_root and is_named and any("form_action_type" in part for part in parts)):
+        raise Refusal(230099, "ext=ErrCode: 200624; ErrMsg: form")
+
+
+def elements_in(card: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All elements of a card, at whatever depth, in order."""
+    waiting = list(card.get("body", {}).get("elements", []))
+    while waiting:
+        element = waiting.pop(0)
+        yield element
+        texts = [element["text"]] if "text" in element else []
+        inside = element.get("elements", element.get("columns", []))
+        waiting = [*texts, *inside, *waiting]
 
 
 def _tables_in(text: str) -> int:
@@ -88,6 +115,8 @@ class Card:
     operations: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     """Every text the answer has had, in order."""
+    stream_seconds: float = STREAM_SECONDS
+    """After which the platform ends the typing by itself."""
     _opened_at: float = 0.0
     _told_over: bool = False
 
@@ -99,7 +128,7 @@ class Card:
     def is_streaming(self) -> bool:
         """Typing, as the person sees it."""
         is_on = bool(self.content.get("config", {}).get("streaming_mode"))
-        return is_on and self.clock() - self._opened_at < STREAM_SECONDS
+        return is_on and self.clock() - self._opened_at < self.stream_seconds
 
     @property
     def summary(self) -> str:
@@ -174,30 +203,118 @@ class Bubble:
     card: Card | None = None
     is_gone: bool = False
     reactions: dict[str, str] = field(default_factory=dict)
-    """Emoji by reaction id."""
+    """Emoji by reaction id, which begins with whom it is of."""
     mentions: list[tuple[str, str, str]] = field(default_factory=list)
     """Placeholder, open id and name of whom it names."""
+    children: list["Bubble"] = field(default_factory=list)
+    """The messages that a forward holds."""
+    _reacted: int = 0
+
+    def react(self, operator_id: str, emoji: str) -> str:
+        """Add a reaction; its id."""
+        self._reacted += 1
+        reaction_id = f"{operator_id}:{self._reacted}"
+        self.reactions[reaction_id] = emoji
+        return reaction_id
+
+    def unreact(self, operator_id: str, reaction_id: str) -> None:
+        """Take a reaction away, which has to be one's own."""
+        if reaction_id not in self.reactions or not reaction_id.startswith(f"{operator_id}:"):
+            raise Refusal(231007, "not the operator of the reaction")
+        del self.reactions[reaction_id]
+
+    def reactions_of(self, emoji: str) -> list[dict[str, Any]]:
+        """Who reacted so, as `GET …/reactions` tells it."""
+        found = [one for one, is_like in self.reactions.items() if is_like == emoji]
+        return [
+            {
+                "reaction_id": reaction_id,
+                "operator": {
+                    "operator_id": reaction_id.split(":")[0],
+                    "operator_type": "app" if reaction_id.startswith("cli_") else "user",
+                },
+                "reaction_type": {"emoji_type": emoji},
+            }
+            for reaction_id in found
+        ]
 
     @property
     def text(self) -> str:
         """All words of it."""
         if self.kind == "text":
             return str(self.content["text"])
-        shown = self.card.content if self.card else self.content
-        elements = shown.get("body", {}).get("elements", [])
-        return "\n".join(one["content"] for one in elements if one.get("content"))
+        written = (one for one in self._elements if one["tag"] == "markdown")
+        return "\n".join(one["content"] for one in written if one["content"])
 
     @property
     def buttons(self) -> list[dict[str, Any]]:
         """What can be pressed: the values that a click carries."""
-        shown = self.card.content if self.card else self.content
-        elements = shown.get("body", {}).get("elements", [])
-        return [one["behaviors"][0]["value"] for one in elements if one["tag"] == "button"]
+        return [value for _, value in self._pressable]
+
+    @property
+    def labelled(self) -> dict[str, dict[str, Any]]:
+        """The same by what stands on the button."""
+        return dict(self._pressable)
+
+    @property
+    def forms(self) -> list[dict[str, Any]]:
+        """What can be filled in."""
+        return [one for one in self._elements if one["tag"] == "form"]
+
+    @property
+    def _pressable(self) -> list[tuple[str, dict[str, Any]]]:
+        buttons = [one for one in self._elements if one["tag"] == "button"]
+        return [(one["text"]["content"], one["behaviors"][0]["value"]) for one in buttons]
+
+    @property
+    def _elements(self) -> list[dict[str, Any]]:
+        return list(elements_in(self.card.content if self.card else self.content))
 
     @property
     def is_typing(self) -> bool:
         """A card that streams."""
         return self.card is not None and self.card.is_streaming
+
+
+def items_of(bubble: Bubble, names: dict[str, str], upper: str = "") -> list[dict[str, Any]]:
+    """A message as `GET …/messages/:id` gives it, and after it all that it holds."""
+    sender = {"id": bubble.sender, "id_type": "open_id", "sender_type": "user"}
+    if bubble.sender in names:
+        sender["sender_name"] = names[bubble.sender]
+    item = {
+        "message_id": bubble.message_id,
+        "msg_type": bubble.kind,
+        "create_time": "1760000000000",
+        "deleted": bubble.is_gone,
+        "sender": sender,
+        "body": {"content": _content_of(bubble)},
+        "mentions": [
+            {"key": key, "id": open_id, "id_type": "open_id", "name": name}
+            for key, open_id, name in bubble.mentions
+        ],
+    }
+    if upper:
+        item["upper_message_id"] = upper
+    held = [one for child in bubble.children for one in items_of(child, names, bubble.message_id)]
+    return [item, *held]
+
+
+def person(open_id: str, names: dict[str, str], missing_scopes: set[str]) -> dict[str, str]:
+    """Somebody as `GET …/users/:user_id` tells who it is."""
+    if "contact:contact.base:readonly" in missing_scopes:
+        words = "One of the following scopes is required: [contact:contact.base:readonly]"
+        raise Refusal(99991672, words)
+    is_named = open_id in names and "contact:user.base:readonly" not in missing_scopes
+    return {"open_id": open_id} | ({"name": names[open_id]} if is_named else {})
+
+
+def _content_of(bubble: Bubble) -> str:
+    if bubble.kind == "merge_forward":
+        return "Merged and Forwarded Message"
+    content = bubble.content
+    if bubble.kind == "interactive":
+        content = {"title": "", "elements": [[{"tag": "text", "text": bubble.text}]]}
+    return json.dumps(content, ensure_ascii=False)
 
 
 class Chat:
@@ -223,6 +340,8 @@ class Tenant:
         self.chats: dict[str, Chat] = {}
         self.bubbles: dict[str, Bubble] = {}
         self.cards: dict[str, Card] = {}
+        self.stream_seconds = STREAM_SECONDS
+        """Of cards that are made from now on."""
         self._uuids: dict[str, tuple[float, str]] = {}
         self._numbers = count(1)
 
@@ -292,7 +411,9 @@ class Tenant:
         """A card that nobody sees yet."""
         card_id = self.new_id("card")
         pace = Pace(CARD_OPERATIONS_PER_SECOND, 1.0, self.clock)
-        self.cards[card_id] = Card(card_id, app_id, json.loads(body["data"]), pace, self.clock)
+        card = Card(card_id, app_id, json.loads(body["data"]), pace, self.clock)
+        card.stream_seconds = self.stream_seconds
+        self.cards[card_id] = card
         return card_id
 
     def card(self, card_id: str, app_id: str) -> Card:

@@ -9,6 +9,7 @@ from channels.errors import InboxRefused, InboxUnavailable
 from channels.events import (
     CallResult,
     CallStarted,
+    Interrupt,
     Outcome,
     OutcomeStatus,
     RoundStarted,
@@ -22,9 +23,11 @@ from channels.feishu.channel import FeishuChannel
 from channels.port import (
     ChatAddress,
     Command,
+    Decision,
     Delivery,
     Inbound,
     Locale,
+    Question,
     RunSink,
     Submitted,
     SubmittedState,
@@ -39,6 +42,7 @@ class MemoryInbox:
     taken: list[tuple[Inbound, Submitted]] = field(default_factory=list)
     commands: list[tuple[ChatAddress, Command, str]] = field(default_factory=list)
     cancelled: list[tuple[str, str]] = field(default_factory=list)
+    decided: list[tuple[str, Decision, str, str]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     kept: dict[str, list[str]] = field(default_factory=dict)
     states: list[tuple[SubmittedState, int | None]] = field(default_factory=list)
@@ -89,6 +93,13 @@ class MemoryInbox:
     async def is_ready(self) -> bool:
         """See the port."""
         return not self.is_unavailable
+
+    async def decide(self, interrupt_id: str, decision: Decision, by: str, text: str = "") -> str:
+        """See the port."""
+        await self._enter()
+        self.decided.append((interrupt_id, decision, by, text))
+        await self._tell()
+        return f"{by}: {decision}"
 
     async def cancel_run(self, run_id: str, by: str) -> bool:
         if self.cancel_gate is not None:
@@ -189,3 +200,45 @@ def ending(
 def outcome(turn: Turn, status: OutcomeStatus = "finished") -> Outcome:
     """The last event of the run."""
     return Outcome(turn.run_id, status, "completed")
+
+
+def may_write(
+    question_id: str = "q1", verdict: str = "", arguments: str = '{"path": "a.txt"}'
+) -> Question:
+    """Whether a file may be written."""
+    interrupt = Interrupt(
+        id=question_id,
+        call_id=f"call-{question_id}",
+        tool_name="write_file",
+        reason="tool_call",
+        message="要执行 write_file 吗？",
+        arguments=arguments,
+    )
+    return Question(interrupt, verdict)
+
+
+def which(question_id: str = "q1", verdict: str = "", *options: str) -> Question:
+    """What only a person knows."""
+    interrupt = Interrupt(
+        id=question_id,
+        call_id=f"call-{question_id}",
+        tool_name="ask_user",
+        reason="input_required",
+        message="哪个群？",
+        options=options,
+    )
+    return Question(interrupt, verdict)
+
+
+def asking(turn: Turn, *questions: Question, number: int = 1, answer: str = "") -> Delivery:
+    """How *turn* waits for answers, told for the *number*th time."""
+    return Delivery(
+        f"d{number}-{turn.run_id}",
+        1,
+        turn,
+        "waiting",
+        "risk_gate",
+        "\n".join(question.interrupt.message for question in questions),
+        answer,
+        questions,
+    )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from channels.events import OutcomeStatus
 from channels.feishu import card
 from channels.feishu.card import Ending, Face, Stop
+from channels.feishu.harmless import harmless as harmless_of
 from channels.port import ChatAddress, Delivery, Locale, Turn
 from channels.progress import Running, Shown, Spoken
 from tests.fakes.feishu_chats import check_card
@@ -21,7 +22,7 @@ TABLE = "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
 def delivery(
     answer: str = "", status: OutcomeStatus = "finished", text: str = "", locale: Locale = "zh-CN"
 ) -> Delivery:
-    turn = Turn("s1", "run1", ChatAddress("feishu", "cli_test", "oc_1"), None, None, locale)
+    turn = Turn("s1", "run1", ChatAddress("feishu", "cli_test", "oc_1"), "om_1", None, locale)
     return Delivery("d1", 1, turn, status, "code", text, answer)
 
 
@@ -58,7 +59,7 @@ def test_a_live_card_says_where_its_run_is(state: Shown, chinese: str, english: 
 def test_a_live_card_streams_and_can_be_stopped_in_its_chat() -> None:
     whole = shown(card.live(Face("working", "so far"), STOP, "zh-CN"))
     assert whole["config"]["streaming_mode"] is True
-    assert whole["config"]["summary"]["content"] == "working"
+    assert whole["config"]["summary"]["content"] == "⏳ 正在处理…"
     assert texts(whole) == ["so far", "working"]
     [button] = [one for one in whole["body"]["elements"] if one["tag"] == "button"]
     value = button["behaviors"][0]["value"]
@@ -117,6 +118,18 @@ def test_long_answers_are_cut_so_that_they_fit_as_json(answer: str) -> None:
     shown(card.live(face, STOP, "zh-CN"))
 
 
+@pytest.mark.parametrize("unit", ["这是第{}句话。", "word {}\n", "```\ncode {}\n```\n\n"])
+def test_a_growing_answer_is_shown_where_it_grows(unit: str) -> None:
+    whole = "".join(unit.format(number) for number in range(6_000))
+    before, jumps = "", 0
+    for end in range(200, len(whole), 200):
+        now = card.face(Shown("answering", spoken=(Spoken("m", whole[:end]),)), "zh-CN").answer
+        assert whole[:end].strip("`\n")[-4:] in now[-60:]
+        jumps += not now.startswith(before.rstrip("`\n"))
+        before = now
+    assert jumps <= len(whole.encode()) / 4_000
+
+
 def test_a_code_block_is_closed_and_opened_again_where_it_is_cut() -> None:
     answer = "```python\n" + "line = 1\n" * 4000 + "```"
     parts = card.parts(answer)
@@ -148,7 +161,7 @@ def test_more_tables_than_a_card_holds_become_code() -> None:
     ],
 )
 def test_what_a_card_would_act_upon_is_made_harmless(said: str, harmless: str) -> None:
-    assert card.harmless(said) == harmless
+    assert harmless_of(said) == harmless
 
 
 def test_a_text_message_calls_nobody() -> None:

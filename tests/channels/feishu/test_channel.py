@@ -11,6 +11,7 @@ from channels.port import ChatAddress, RemoteFile
 from tests.channels.feishu.clock import MovedClock
 from tests.channels.feishu.inbox import MemoryInbox, begin, finish
 from tests.fakes.feishu import BOT, SECRET, FakeFeishu
+from tests.fakes.feishu_chats import Bubble
 from tests.fakes.feishu_lines import Push
 
 
@@ -149,19 +150,40 @@ async def test_a_backlog_is_told_once_and_what_is_young_runs_in_its_order(
     assert channel.health().stale == 4
 
 
+async def test_late_messages_of_which_nobody_was_told_come_again(
+    feishu: FakeFeishu, inbox: MemoryInbox, config: FeishuConfig
+) -> None:
+    feishu.app().lines.ladder = (0.1,) * 99
+    ages = (2400, 1800)
+    events = [
+        feishu.message_event("oc_1", "text", {"text": f"age {age}"}, age_seconds=age)
+        for age in ages
+    ]
+    async with open_feishu([config], inbox) as channels:
+        pushes = [feishu.send(event) for event in events]
+        await feishu.until(lambda: channels[BOT].health().stale == 2)
+    assert said(feishu) == []
+    assert not any(push.is_acked for push in pushes)
+    async with open_feishu([config], inbox):
+        await done(*pushes)
+    [notice] = said(feishu)
+    assert "2 条消息" in notice
+    assert inbox.taken == []
+
+
 async def test_a_bare_mention_and_odd_messages_are_answered_in_words(
     feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
 ) -> None:
     pushes = [
         feishu.say("oc_1", "", is_group=True),
         feishu.send(feishu.message_event("oc_2", "post", "not json")),
-        feishu.send(feishu.message_event("oc_3", "audio", {"file_key": "f", "duration": 1})),
+        feishu.send(feishu.message_event("oc_3", "sticker", {"file_key": "f"})),
     ]
     await done(*pushes)
     await feishu.until(lambda: all(said(feishu, chat) for chat in ("oc_1", "oc_2", "oc_3")))
     assert "/help" in said(feishu)[0]
     assert "无法读取" in said(feishu, "oc_2")[0]
-    assert "语音" in said(feishu, "oc_3")[0]
+    assert "无法读取" in said(feishu, "oc_3")[0]
     assert inbox.taken == []
 
 
@@ -354,6 +376,65 @@ async def test_files_of_a_message_can_be_fetched(
         (b"\x89PNG", "picture-1.png", "image/png"),
         (b"%PDF", "a.pdf", "application/pdf"),
     }
+
+
+async def test_a_voice_message_is_fetched_as_sound(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    feishu.resources["f_v"] = (b"OggS", "", "application/octet-stream")
+    spoken = {"file_key": "f_v", "duration": 2000}
+    await done(feishu.send(feishu.message_event("oc_1", "audio", spoken)))
+    [file] = inbox.taken[0][0].remote_files
+    found = await channel.fetch(file)
+    assert (found.data, found.name) == (b"OggS", "voice.opus")
+    assert found.media_type.startswith("audio/")
+    assert feishu.called("GET", "/resources/f_v")[0].query == {"type": "file"}
+
+
+async def test_a_forward_is_fetched_as_quoted_lines_with_names(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    feishu.names["ou_bob"] = "Bob"
+    await done(feishu.send(forward(feishu, "om_f")))
+    [(inbound, _)] = inbox.taken
+    [file] = inbound.remote_files
+    found = await channel.fetch(file)
+    assert (found.name, found.media_type) == ("forwarded-messages.txt", "text/plain")
+    assert found.data.decode() == "> Bob: who goes?\n> ou_carol: [picture-1]"
+
+
+async def test_a_quoted_forward_is_fetched_with_what_it_holds(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    forward(feishu, "om_f")
+    await done(feishu.say("oc_1", "sum it up", parent_id="om_f", root_id="om_f", is_group=True))
+    [file] = inbox.taken[0][0].remote_files
+    assert b"> ou_bob: who goes?" in (await channel.fetch(file)).data
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+async def test_a_forward_that_cannot_be_read_is_told(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel, is_empty: bool
+) -> None:
+    await done(feishu.send(forward(feishu, "om_f")))
+    if is_empty:
+        feishu.tenant.bubble("om_f").children.clear()
+    else:
+        feishu.tenant.bubble("om_f").is_gone = True
+    with pytest.raises(FetchError) as error:
+        await channel.fetch(inbox.taken[0][0].remote_files[0])
+    assert "forwarded-messages.txt" in error.value.user_text
+
+
+def forward(feishu: FakeFeishu, message_id: str) -> dict[str, Any]:
+    """The event of a forward of two messages."""
+    placeholder = "Merged and Forwarded Message"
+    event = feishu.message_event("oc_1", "merge_forward", placeholder, message_id=message_id)
+    feishu.tenant.bubble(message_id).children = [
+        Bubble("om_c1", "oc_9", "text", {"text": "who goes?"}, "ou_bob"),
+        Bubble("om_c2", "oc_9", "image", {"image_key": "i1"}, "ou_carol"),
+    ]
+    return event
 
 
 async def test_a_quoted_message_is_fetched_with_the_run(

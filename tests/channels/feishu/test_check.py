@@ -31,6 +31,32 @@ async def test_a_wrong_secret_is_named_and_nothing_more_is_asked(config: FeishuC
     assert "wrong" not in looks["bot"][1]
 
 
+async def test_a_platform_that_is_not_reached_says_what_to_look_at(
+    feishu: FakeFeishu, config: FeishuConfig
+) -> None:
+    told: dict[str, str] = {}
+    for domain in ("http://127.0.0.1:1", "http://feishu.invalid", feishu.url.replace("p:", "ps:")):
+        looks = await checked(replace(config, domain=domain))
+        is_good, told[domain] = looks["bot"]
+        assert not is_good
+        assert domain in told[domain]
+        assert "check domain" in told[domain]
+        assert "Error" not in told[domain]
+    refused, unknown, plain = told.values()
+    assert "proxy variables are not used" in refused
+    assert "DNS" in unknown
+    assert "TLS" in plain
+
+
+async def test_a_host_that_is_no_platform_is_told_as_such(
+    feishu: FakeFeishu, config: FeishuConfig
+) -> None:
+    feishu.fail("GET", "/bot/v3/info", status=200, body="<html>", times=9)
+    is_good, text = (await checked(config))["bot"]
+    assert not is_good
+    assert "check the domain" in text
+
+
 @pytest.mark.parametrize("scope", ["im:resource", "cardkit:card:write"])
 async def test_a_missing_permission_is_named(
     feishu: FakeFeishu, config: FeishuConfig, scope: str

@@ -13,6 +13,7 @@ from channels.feishu import content
 from channels.feishu.decode import Click, Message, Other, decode_event
 from channels.feishu.place import (
     Handle,
+    forwarded_file,
     handle_from,
     locator_from,
     place_for,
@@ -294,7 +295,7 @@ def test_a_file_beside_an_empty_post_is_attached() -> None:
     ],
 )
 def test_a_post_that_makes_no_sense_cannot_be_read(odd: Any) -> None:
-    assert judged(odd, "post") == CannotRead(is_voice=False)
+    assert judged(odd, "post") == CannotRead()
 
 
 def test_a_call_to_everybody_in_a_post_is_known() -> None:
@@ -315,14 +316,27 @@ def test_a_picture_and_a_file_are_attached() -> None:
     assert said.resources[0].media_type == "application/pdf"
 
 
-def test_a_voice_message_cannot_be_read() -> None:
+def test_a_voice_message_is_attached_as_sound() -> None:
     said = judged({"file_key": "f_a", "duration": 2000}, "audio", chat_type="p2p")
-    assert said == CannotRead(is_voice=True)
+    assert isinstance(said, Ask)
+    [voice] = said.resources
+    assert (voice.key, voice.kind, voice.name) == ("f_a", "file", "voice.opus")
+    assert voice.media_type.startswith("audio/")
 
 
-@pytest.mark.parametrize("kind", ["sticker", "merge_forward", "share_chat", "image", "unheard_of"])
+@pytest.mark.parametrize("placeholder", ["Merged and Forwarded Message", "", {"text": "x"}])
+def test_a_forward_of_several_messages_is_to_be_asked_for(placeholder: Any) -> None:
+    said = judged(placeholder, "merge_forward", chat_type="p2p", mentions=[])
+    assert said == Ask("", (), "", is_forward=True)
+
+
+def test_a_forward_into_a_group_is_for_nobody() -> None:
+    assert judged("x", "merge_forward", mentions=[]) == Ignore("no_mention")
+
+
+@pytest.mark.parametrize("kind", ["sticker", "share_chat", "image", "audio", "unheard_of"])
 def test_a_kind_without_words_cannot_be_read(kind: str) -> None:
-    assert judged({"x": 1}, kind, chat_type="p2p") == CannotRead(is_voice=False)
+    assert judged({"x": 1}, kind, chat_type="p2p") == CannotRead()
 
 
 # Replies and topics
@@ -368,6 +382,20 @@ def test_a_click_tells_who_where_and_what() -> None:
     assert click.operator.open_id == "ou_1"
     assert (click.chat_id, click.message_id) == ("oc_1", "om_3")
     assert click.value == {"do": "stop", "run": "r1"}
+    assert click.answer == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [({"answer_1": "丙\n群"}, "丙\n群"), ({"answer_1": ""}, ""), ({"a": None}, ""), ("x", "")],
+)
+def test_a_click_on_a_form_tells_what_was_written(written: Any, answer: str) -> None:
+    pressed = {"tag": "button", "name": "submit_1", "value": {}, "form_value": written}
+    header = {"event_id": "ev2", "event_type": "card.action.trigger", "app_id": "cli_test"}
+    whole = {"header": header, "event": {"action": pressed}}
+    click = decode_event(json.dumps(whole).encode())
+    assert isinstance(click, Click)
+    assert click.answer == answer
 
 
 def test_an_event_that_nobody_handles_is_known_as_such() -> None:
@@ -402,7 +430,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@given(JSON_VALUES, st.sampled_from(["text", "post", "image", "file", "audio", "sticker", ""]))
+@given(JSON_VALUES, st.sampled_from(["text", "post", "image", "audio", "merge_forward", ""]))
 def test_no_content_whatever_breaks_the_reading(value: object, kind: str) -> None:
     message = decode_event(event(json.dumps(value), kind))
     assert isinstance(message, Message)
@@ -429,6 +457,9 @@ def test_a_locator_says_what_to_download() -> None:
     where = locator_from(quoted_file(decoded(), "om_q").locator)
     assert where is not None
     assert (where.message_id, where.resource_key) == ("om_q", "")
+    where = locator_from(forwarded_file(decoded()).locator)
+    assert where is not None
+    assert (where.message_id, where.kind) == ("om_1", "forward")
 
 
 @pytest.mark.parametrize("text", [None, "", "not json", "{}", "[1]"])
@@ -437,7 +468,7 @@ def test_a_handle_that_makes_no_sense_is_none(text: str | None) -> None:
 
 
 def test_a_handle_survives_being_stored() -> None:
-    handle = Handle("card_1", "om_1", 7, {"om_2": "r_1"})
+    handle = Handle("card_1", "om_1", 7)
     assert handle_from(handle.as_json()) == handle
 
 

@@ -116,7 +116,7 @@ async def test_a_run_that_no_message_began_is_told_in_its_chat(
     turn = Turn("s1", "r9", ChatAddress("feishu", BOT, "oc_9"), None, None, "en")
     await finish(channel, turn, "the report")
     [bubble] = visible(feishu, "oc_9")
-    assert bubble.text == "the report\n✅ Done"
+    assert bubble.text == "the report\n🔔 Notice"
     assert bubble.parent_id == ""
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
 from channels.feishu.place import Handle, handle_from
 from tests.channels.feishu.inbox import (
@@ -122,24 +124,25 @@ async def test_a_place_that_could_not_be_kept_gets_no_card(
     assert bubble.card is None
 
 
-async def test_a_reaction_of_an_earlier_life_is_taken_away(
-    feishu: FakeFeishu, inbox: MemoryInbox, config: FeishuConfig
+@pytest.mark.parametrize("has_card", [True, False])
+async def test_a_reaction_of_an_earlier_life_is_taken_away_and_no_other(
+    feishu: FakeFeishu, inbox: MemoryInbox, config: FeishuConfig, has_card: bool
 ) -> None:
     async with open_feishu([config], inbox) as channels:
         turn = await asked(feishu, inbox)
-        begin(channels[BOT], turn)
-        await inbox.until(
-            lambda: any(
-                (handle := handle_from(one)) and handle.reactions
-                for one in inbox.kept.get(turn.run_id, [])
-            )
-        )
-    person = feishu.chat("oc_1").bubbles[0]
-    assert person.reactions
+        person = feishu.chat("oc_1").bubbles[0]
+        await feishu.until(lambda: person.reactions)
+        if has_card:
+            begin(channels[BOT], turn)
+            await inbox.until(lambda: turn.run_id in inbox.kept)
+            turn = again(turn, inbox)
+    of_others = {person.react("ou_bob", "OnIt"), person.react("cli_other", "OnIt")}
+    person.reactions = dict(reversed(person.reactions.items()))  # the bot's is the last listed
     async with open_feishu([config], inbox) as channels:
-        await finish(channels[BOT], again(turn, inbox), "the answer")
-        await feishu.until(lambda: not person.reactions)
+        await finish(channels[BOT], turn, "the answer")
+        await feishu.until(lambda: person.reactions.keys() == of_others)
+    assert not [one for one in feishu.calls if one.code]
 
 
 def test_a_handle_of_another_version_is_read_as_far_as_it_goes() -> None:
-    assert handle_from('{"card": "c1", "new": 1}') == Handle("c1")
+    assert handle_from('{"card": "c1", "reactions": {}, "new": 1}') == Handle("c1")

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -255,6 +256,15 @@ async def test_a_wrong_secret_lets_the_application_start_and_says_why(
         feishu.app().secret = "wrong"
         await lines(feishu).until_live()
         await feishu.until(lambda: channels[BOT].health().state == "up")
+
+
+async def test_a_platform_that_is_not_reached_is_down_and_says_what_to_look_at(
+    feishu: FakeFeishu, inbox: MemoryInbox, config: FeishuConfig
+) -> None:
+    nowhere = replace(config, domain="http://127.0.0.1:1")
+    async with open_feishu([nowhere], inbox, quick()) as channels:
+        await feishu.until(lambda: "check domain" in channels[BOT].health().reason)
+        assert channels[BOT].health().state == "down"
 
 
 async def test_a_refusal_that_looks_final_is_tried_again(

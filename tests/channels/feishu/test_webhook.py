@@ -16,7 +16,7 @@ from channels.errors import BadSignature, Undecodable
 from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
 from channels.feishu.webhook import AGE_SECONDS, Called, Challenge, Door, decrypt
 from tests.channels.feishu.clock import MovedClock
-from tests.channels.feishu.inbox import MemoryInbox, begin, finish
+from tests.channels.feishu.inbox import MemoryInbox, asking, begin, finish, may_write, which
 from tests.fakes.feishu import BOT, SECRET, FakeFeishu
 
 KEY = "encrypt-key"
@@ -254,6 +254,22 @@ async def test_a_click_by_webhook_is_answered_with_a_toast(
     status, answer = await call(hooked, click)
     assert (status, answer["toast"]["content"]) == (200, "正在停止")
     assert inbox.cancelled == [(turn.run_id, "ou_alice")]
+
+
+async def test_a_question_is_answered_by_webhook_with_a_button_or_a_field(
+    feishu: FakeFeishu, inbox: MemoryInbox, hooked: FeishuChannel
+) -> None:
+    await call(hooked, feishu.message_event("oc_1", "text", {"text": "hello"}))
+    turn = await inbox.turn()
+    begin(hooked, turn)
+    await hooked.deliver(asking(turn, may_write("q1"), which("q2")))
+    [bubble] = feishu.chat("oc_1").visible()
+    status, answer = await call(hooked, feishu.click_event(bubble, bubble.labelled["同意"]))
+    assert (status, answer["toast"]["content"]) == (200, "ou_alice: approve")
+    value = bubble.labelled["提交"]
+    status, _ = await call(hooked, feishu.click_event(bubble, value, written={"answer_2": "丙"}))
+    assert status == 200
+    assert inbox.decided == [("q1", "approve", "ou_alice", ""), ("q2", "approve", "ou_alice", "丙")]
 
 
 async def test_a_message_that_could_not_be_kept_is_called_for_again_unchanged(
