@@ -80,7 +80,7 @@ def _word(entry: ResumeEntry, asked: Approval, by: str) -> Word:
     payload: Any = entry.payload
     if asked.interrupt.reason == "input_required":
         answer = payload.get("answer") if isinstance(payload, Mapping) else payload
-        if not isinstance(answer, str):
+        if not isinstance(answer, str) or not answer.strip():
             raise BadRequest('must be a text or {"answer": text}', "resume")
         return Word("approve", by, text=answer)
     if not isinstance(payload, Mapping) or not isinstance(payload.get("approved"), bool):
@@ -90,5 +90,5 @@ def _word(entry: ResumeEntry, asked: Approval, by: str) -> Word:
         decision="approve" if payload["approved"] else "deny",
         by=by,
         edited_arguments=None if edited is None else to_json(edited),
-        text=str(payload.get("note", "")),
+        text=str(payload.get("note") or ""),
     )

@@ -7,7 +7,7 @@ the store, so a restart forgets nothing.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -99,16 +99,27 @@ class Approvals:
         """
         return await finish(self._answer(approval_id, word, session_id))
 
-    async def answer_open(self, session_id: str, word: Word) -> Given | None:
-        """Take *word* for everything the session waits for; None if that is nothing.
+    async def answer_open(
+        self, session_id: str, word: Word, *, run_id: str | None = None
+    ) -> Given | None:
+        """Take *word* for everything the session waits for; None if that is nothing (any more).
 
         Used where a person cannot point at one question: a word in a chat.
+
+        Args:
+            run_id: Only for what this run asked.
         """
+        now = datetime.now(UTC)
         given: Given | None = None
         async with self._store.read() as db:
             waiting = await open_approvals(db, session_id)
+        if any(_is_over(approval, now) for approval in waiting):
+            await finish(self._expire(session_id, now))
+            return None
         for approval in waiting:
-            if _fits(approval, word):
+            if run_id not in (None, approval.run_id) or not _fits(approval, word):
+                continue
+            with suppress(Conflict):  # somebody answered this one a moment ago
                 given = await self.answer(approval.interrupt.id, word, session_id)
                 if word.decision == "cancel":
                     break  # it cancels all that is open

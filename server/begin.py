@@ -1,5 +1,6 @@
 """How a run begins: in one transaction the queue gives it up and its message joins the history."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -143,6 +144,11 @@ async def _message_of(
     )
     [stored] = await append_messages(db, session.id, [message])
     return stored
+
+
+def is_asked(waiting: Iterable[Run]) -> bool:
+    """Whether a person queued any of it, so that there is something to hold for him."""
+    return any(run.trigger not in UNASKED for run in waiting)
 
 
 async def user_message(db: AsyncConnection, session_id: str, message_id: str) -> Message:

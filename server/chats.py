@@ -166,13 +166,18 @@ class ChatInbox:
         return sentences.help_text(session.locale)
 
     async def _answered(self, session: Session, inbound: Inbound) -> Submitted | None:
-        """Take a message for the answer to what the model asked; None if it asked nothing."""
+        """Take a message for the answer to what the model asked; None if it is not one.
+
+        An answer is words alone: a message that brings files waits for its turn with them.
+        """
         text = inbound.text.strip()
+        if not text or inbound.files or inbound.remote_files:
+            return None
         async with self._store.read() as db:
             known = await find_inbound(db, inbound.keys)
             asked = await open_approvals(db, session.id)
         questions = [one for one in asked if one.interrupt.reason == "input_required"]
-        if known is not None or not text or not questions:
+        if known is not None or not questions:
             return None
         word = Word(
             decision="approve",
@@ -181,7 +186,10 @@ class ChatInbox:
             keys=inbound.keys,
             reply_to=inbound.reply_to,
         )
-        given = await self._approvals.answer(questions[0].interrupt.id, word, session.id)
+        try:
+            given = await self._approvals.answer(questions[0].interrupt.id, word, session.id)
+        except Conflict:
+            return None  # answered a moment ago, or too late; it is a message like any other
         return Submitted(session.id, given.run_id or questions[0].run_id, "started")
 
     async def _answer_all(self, session: Session, word: Word) -> Given | None:

@@ -226,7 +226,11 @@ class Delegate:
         limits = self._limits
         if await _depth(db, parent) >= limits.depth:
             raise ToolError("too_deep", "subagents cannot start subagents here; do it yourself")
-        executions = await executions_of_run(db, run_id)
+        executions = [
+            execution
+            for asking_id in await _with_resumed(db, run_id)
+            for execution in await executions_of_run(db, asking_id)
+        ]
         at_work = sum(execution.status == "RUNNING" for execution in executions)
         if at_work >= limits.at_once:
             raise ToolError(
@@ -272,15 +276,23 @@ async def children_to_stop(db: AsyncConnection, run_id: str, now: datetime) -> l
         The sessions to call `RunSignals.cancel` for after the commit.
     """
     children: list[str] = []
-    next_id: str | None = run_id
-    while next_id is not None:
-        children += [one.child_session_id for one in await running_executions(db, next_id)]
-        asked = (await load_run(db, next_id)).input
-        next_id = asked.resumes if asked is not None else None
+    for asking_id in await _with_resumed(db, run_id):
+        children += [one.child_session_id for one in await running_executions(db, asking_id)]
     for child_session_id in children:
         with suppress(NotFound):  # deleted meanwhile
             await _ask_to_stop(db, child_session_id, now)
     return children
+
+
+async def _with_resumed(db: AsyncConnection, run_id: str) -> list[str]:
+    """The run, and those before it that waited for a person: for a parent they are one."""
+    run_ids: list[str] = []
+    next_id: str | None = run_id
+    while next_id is not None:
+        run_ids.append(next_id)
+        asked = (await load_run(db, next_id)).input
+        next_id = asked.resumes if asked is not None else None
+    return run_ids
 
 
 async def _ask_to_stop(db: AsyncConnection, child_session_id: str, now: datetime) -> None:

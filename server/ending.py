@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels.events import Outcome
+from server.begin import is_asked
 from server.delegate import children_to_stop, end_child
 from server.message import Message, Usage
 from server.outcome import RUN_STATUS
@@ -88,7 +89,7 @@ async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime)
     await _return_steered(db, run.session_id)
     session = await load_session(db, run.session_id)
     is_held = outcome.status in ("failed", "cancelled") and session.kind in HELD_KINDS
-    if is_held and await queued(db, session.id):
+    if is_held and is_asked(await queued(db, session.id)):
         await set_queue_paused(db, session.id, True)
     if outcome.interrupts:
         await insert_approvals(db, session.id, run.id, outcome.interrupts, now)

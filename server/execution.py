@@ -19,7 +19,7 @@ from server.errors import Fenced, StoreUnavailable
 from server.log import fault_of
 from server.outcome import FINISHED, Ending, ending_of, failed, waiting
 from server.session_state import RunState
-from server.store.approvals import Approval, approvals_of
+from server.store.approvals import Approval, answers_for
 from server.store.engine import Store
 from server.store.finish import finish
 from server.store.runs import Run
@@ -96,7 +96,7 @@ class Executor:
             await self._fetch_files(active)
             context = await self._history.open(active.run, active.session, active.cancelled)
             context.has_steered = active.steered
-            context.answers = await self._answers(active.run)
+            context.answers = await self._answers(context)
             active.context = context
             if self._is_given_up(active.run):
                 await self._loop.abandon(context, sink)
@@ -133,17 +133,24 @@ class Executor:
                 return waiting(questions)
         return FINISHED
 
-    async def _answers(self, run: Run) -> dict[str, Approval]:
-        """What people said of the calls that the run goes on with."""
-        if run.input is None or run.input.resumes is None:
+    async def _answers(self, context: RunContext) -> dict[str, Approval]:
+        """What people said of the calls that the run goes on with.
+
+        A round is asked about more than once where the settings became stricter meanwhile.
+        """
+        asked = context.run.input
+        if asked is None or asked.resumes is None:
             return {}
+        last = context.messages[-1] if context.messages else None
+        call_ids = [call.id for call in last.tool_calls] if last is not None else []
         async with self._store.read() as db:
-            asked = await approvals_of(db, run.input.resumes)
-        return {approval.interrupt.call_id: approval for approval in asked}
+            answers = await answers_for(db, context.session.id, asked.resumes, call_ids)
+        return {approval.interrupt.call_id: approval for approval in answers}
 
     def _is_given_up(self, run: Run) -> bool:
-        """Whether a run that a dead process left is not to go on."""
-        most = MAX_ATTEMPTS + run.rounds if self._on_restart == "resume" else 1
+        """Whether a run that a dead process left is not to go on; a text is told in any case."""
+        goes_on = self._on_restart == "resume" or run.trigger == DELIVER
+        most = MAX_ATTEMPTS + run.rounds if goes_on else 1
         return run.attempt > most
 
     async def _fetch_files(self, active: ActiveRun) -> None:

@@ -170,7 +170,10 @@ class SessionInbox:
         """
         if await self._runs.cancel(session_id, run_id):
             return True
-        return await self._approvals.answer_open(session_id, Word("cancel", by)) is not None
+        word = Word("cancel", by)
+        if await self._approvals.answer_open(session_id, word, run_id=run_id) is not None:
+            return True
+        return await self._runs.cancel(session_id, run_id)  # one that an answer began meanwhile
 
     async def remove_queued(self, session_id: str, item_id: str) -> None:
         """Take a message out of the queue; `NotFound` if it has started or never was there."""

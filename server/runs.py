@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from server.begin import RESUME, UNASKED, WORDLESS, Begun, Lease, begin_run
+from server.begin import RESUME, UNASKED, WORDLESS, Begun, Lease, begin_run, is_asked
 from server.ending import HELD_KINDS, Written
 from server.errors import Duplicate, NotFound, StoreUnavailable
 from server.execution import ActiveRun, Executor, Shells
@@ -273,7 +273,7 @@ class Runs:
             await self.advance(active.session.id)
         except (Duplicate, NotFound, StoreUnavailable):
             log.warning("[run] queue stands still session=%s", active.session.id)
-        if active.is_first and written.session.status == "COMPLETED":
+        if active.is_first and written.session.status in ("COMPLETED", "WAITING"):
             self._first_finished(active.session)
 
 
@@ -301,7 +301,7 @@ async def _begin_next(db: AsyncConnection, session: Session, lease: Lease) -> Be
 
 async def _hold_queue(db: AsyncConnection, session: Session) -> None:
     """After a restart a person decides what of the queue is still meant; elsewhere it goes on."""
-    if session.kind in HELD_KINDS and await queued(db, session.id):
+    if session.kind in HELD_KINDS and is_asked(await queued(db, session.id)):
         await set_queue_paused(db, session.id, True)
 
 

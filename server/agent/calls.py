@@ -112,7 +112,7 @@ class CallRunner:
     ) -> list[Answer]:
         """Answer the calls of a run that will not go on; those that waited for a word never ran."""
         begun = await self._begun(context, calls)
-        waited = bool(context.answers)
+        waited = any(call.id in context.answers for call in calls)
         return [
             self._harness_answer(
                 context,
@@ -163,7 +163,9 @@ class CallRunner:
         may_repeat: bool,
     ) -> Answer:
         arguments = edited_arguments(context, call) or call.arguments
-        if begun is None and self._registry.kind_of(call.name, arguments) != "wait":
+        is_first_try = context.run.attempt == 1  # nothing of what a question held back has begun
+        is_wait = self._registry.kind_of(call.name, arguments) == "wait"
+        if begun is None and (is_first_try or not is_wait):
             return await self._run(context, call, sink)
         is_action = begun is not None
         try:

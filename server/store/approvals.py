@@ -1,6 +1,6 @@
 """Approvals: the questions that waiting runs put to people, and what they answered."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -91,6 +91,17 @@ async def approvals_of(db: AsyncConnection, run_id: str) -> list[Approval]:
     """What a run asked, in the order of its calls."""
     query = sa.select(_APPROVAL).where(_APPROVAL.c.run_id == run_id)
     return await _load(db, query.order_by(_APPROVAL.c.created_at, _APPROVAL.c.id))
+
+
+async def answers_for(
+    db: AsyncConnection, session_id: str, run_id: str, call_ids: Collection[str]
+) -> list[Approval]:
+    """What was answered of what a run asked, and of these calls, whichever run asked it."""
+    is_meant = sa.or_(_APPROVAL.c.run_id == run_id, _APPROVAL.c.tool_call_id.in_(call_ids))
+    query = sa.select(_APPROVAL).where(
+        _APPROVAL.c.session_id == session_id, _APPROVAL.c.status != "OPEN", is_meant
+    )
+    return await _load(db, query)
 
 
 async def open_approvals(db: AsyncConnection, session_id: str) -> list[Approval]:

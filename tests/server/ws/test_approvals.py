@@ -206,6 +206,33 @@ async def test_agui_client_that_cancels_the_question_ends_the_run(
         assert events[-1]["outcome"] == {"type": "cancelled"}
 
 
+async def test_agui_answers_count_only_if_each_has_the_form_that_was_asked_for(
+    tmp_path: Path, sqlite_url: str, config: str
+) -> None:
+    both = reply(calls=[*WRITE.calls, *ASK.calls])
+    async with (
+        serve_gateway([both, reply("done")], title=is_title) as gateway,
+        open_place(tmp_path, sqlite_url, gateway.url, HEADWAY_CONFIG=config) as place,
+        open_client(place.url, token=ANN) as ann,
+    ):
+        session_id = await place.session()
+        await start(ann, session_id)
+        state = await place.state["inbox"].state_of(session_id)
+        gate, question = [approval.interrupt.id for approval in state.approvals]
+        refused = {"approved": False, "note": None}
+        entries: list[dict[str, Any]] = [
+            {"interruptId": gate, "status": "resolved", "payload": refused},
+            {"interruptId": question, "status": "resolved", "payload": " "},
+        ]
+        async with open_stream(place, "/agui", json=asked(session_id, "r1", *entries)) as stream:
+            assert stream.response.status == 400
+        entries[1]["payload"] = "a"
+        events = await resume(place, asked(session_id, "r2", *entries))
+        assert events[-1]["outcome"] == {"type": "success"}
+        [denied] = [m for m in gateway.requests[1].messages if "denied" in str(m["content"])]
+        assert "None" not in denied["content"]
+
+
 async def test_real_client_takes_an_interrupt_and_answers_it(
     request: pytest.FixtureRequest, tmp_path: Path, sqlite_url: str, config: str
 ) -> None:
