@@ -77,7 +77,8 @@ async def begin_run(
     withdrawn = await _withdraw(db, session, run, first_seq)
     history_seq = await last_seq(db, session.id)
     message = await _message_of(db, session, run, history_seq, now)
-    await set_status(db, session.id, "RUNNING", error=None, now=now)
+    if run.trigger != DELIVER:  # what is told unasked says nothing of how the last run ended
+        await set_status(db, session.id, "RUNNING", error=None, now=now)
     title = session.title or _first_title(run)
     if title is not None and session.title is None:
         await set_title(db, session.id, title, now)

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from channels.events import Outcome
 from server.begin import is_asked
 from server.delegate import children_to_stop, end_child
+from server.delivery import DELIVER
 from server.message import Message, Usage
 from server.outcome import RUN_STATUS
 from server.session_state import QueueItem, queue_items
@@ -85,7 +86,8 @@ async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime)
     await finish_run(
         db, run.id, run.attempt, status, outcome.code, outcome.text, outcome.rounds, now
     )
-    await set_status(db, run.session_id, status, error=_error_of(outcome, now), now=now)
+    if run.trigger != DELIVER or outcome.status == "failed":
+        await set_status(db, run.session_id, status, error=_error_of(outcome, now), now=now)
     await _return_steered(db, run.session_id)
     session = await load_session(db, run.session_id)
     is_held = outcome.status in ("failed", "cancelled") and session.kind in HELD_KINDS

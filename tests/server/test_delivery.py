@@ -5,7 +5,7 @@ from pathlib import Path
 
 from server.delivery import insert_delivery
 from server.store.sessions import Session
-from tests.fakes.llm import NEVER, Quirks, reply, serve_gateway
+from tests.fakes.llm import NEVER, Quirks, call, forever, reply, serve_gateway
 from tests.house import House, is_title, open_house, settings_for
 
 SLOW = reply("一二三四五六", quirks=Quirks(piece_chars=2, hold_at=2, hold=NEVER))
@@ -94,3 +94,19 @@ async def test_delivery_that_a_restart_interrupts_is_told_once(
         async with open_house(settings) as house, asyncio.timeout(15):
             await house.ended(session)
             assert [m.text for m in await house.messages(session)] == ["仍要送达"]
+
+
+async def test_delivery_hides_no_failure(tmp_path: Path, sqlite_url: str) -> None:
+    script = forever(reply(calls=[call("grep_search", {"pattern": "x", "path": "."})]))
+    async with (
+        serve_gateway(script, title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.ask(session, "go")
+        before = await house.settled(session)
+        assert before.execution_error is not None
+        await deliver(house, session, "日报", "k1")
+        await house.ended(session, 2)
+        after = await house.settled(session)
+        assert (after.status, after.execution_error) == ("FAILED", before.execution_error)
