@@ -57,9 +57,7 @@ def upgrade() -> None:
         table.alter_column("paused_reason", type_=sa.Text())
         table.create_unique_constraint("uq_scheduled_task_origin_key", ["origin_key"])
     with op.batch_alter_table("scheduled_task_run") as table:
-        table.add_column(
-            sa.Column("trigger", sa.String(), nullable=False, server_default="due")
-        )
+        table.add_column(sa.Column("trigger", sa.String(), nullable=False, server_default="due"))
         table.add_column(sa.Column("reason", sa.Text(), nullable=True))
         table.add_column(sa.Column("delivery_run_id", sa.String(), nullable=True))
         table.add_column(sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True))
