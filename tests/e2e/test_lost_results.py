@@ -140,7 +140,7 @@ async def test_message_that_was_sent_is_told_once(tmp_path: Path) -> None:
             assert sent["queued"]
 
             async def is_told() -> bool:
-                return bool((await server.session("other"))["status"] == "COMPLETED")
+                return bool(await server.messages("other"))
 
             await until(is_told)
             said = [message["content"] for message in await server.messages("other")]
