@@ -288,6 +288,7 @@ def _connect(
 ) -> Connect:
     if find_spec("mcp") is None:
         raise SettingsError("HEADWAY_CONFIG [mcp]: needs the package mcp; install headway[mcp]")
+    # Only here, since it brings the SDK, which is not installed with every Headway.
     from server.tools.mcp_stream import open_line
 
     return lambda watch: open_line(settings, environment, watch, errors)

@@ -48,7 +48,7 @@ async def says(platform: FakeDingTalk, card: Card, words: str) -> None:
     await platform.until(lambda: card.text.endswith(words), 30)
 
 
-@pytest.mark.parametrize("is_group", [True])
+@pytest.mark.parametrize("is_group", [False, True])
 async def test_call_is_agreed_to_by_the_button_of_its_card(tmp_path: Path, is_group: bool) -> None:
     async with (
         open_platform() as platform,
@@ -77,6 +77,24 @@ async def test_call_is_agreed_to_by_the_button_of_its_card(tmp_path: Path, is_gr
         assert "Alice" not in place.log
 
 
+async def test_refused_call_does_not_run_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with (
+        open_platform() as platform,
+        serve_gateway([WRITE, reply("那就不写。")], title=is_title) as gateway,
+    ):
+        place = asking(tmp_path, gateway.url, platform)
+        async with open_server(place):
+            await platform.connected()
+            await platform.say("写文件")
+            card = await ended(platform)
+            await platform.press(card.card_id, "拒绝")
+            _, answer = await cards(platform, 2)
+            assert answer.text == "那就不写。"
+            await says(platform, card, "☑ Alice 已拒绝")
+            assert last_result(gateway.requests[1])["error"] == "denied"
+            assert not (place.workspace / "a.txt").exists()
+
+
 async def test_question_of_a_chat_that_the_page_answers_says_who_did(tmp_path: Path) -> None:
     async with (
         open_platform() as platform,
@@ -103,6 +121,89 @@ async def test_question_of_a_chat_that_the_page_answers_says_who_did(tmp_path: P
         await platform.click(card.card_id, action=old["actionId"], params=old["params"])
         assert card.params["note"] == "这个问题已经处理过了：admin 已同意。"
         assert len(gateway.requests) == 2
+
+
+async def test_next_message_answers_what_the_model_asks(tmp_path: Path) -> None:
+    async with (
+        open_platform() as platform,
+        serve_gateway([ASK, DONE], title=is_title) as gateway,
+        open_server(asking(tmp_path, gateway.url, platform)),
+    ):
+        await platform.connected()
+        await platform.say("发通知", group=True)
+        card = await ended(platform)
+        assert card.text.startswith("❓ 哪个群？\n\n- 甲\n- 乙\n\n直接回复即可作答")
+        bob = {"senderStaffId": "bob", "senderId": "$:bob", "senderNick": "Bob"}
+        assert (await platform.say("丙群", group=True, **bob)).code == 200
+        _, answer = await cards(platform, 2)
+        await says(platform, card, "☑ Bob 已回答")
+        assert last_result(gateway.requests[1]) == {"answer": "丙群"}
+        assert answer.text == "办好了。"
+        await platform.until(lambda: platform.emotions == {"msg1==": [], "msg2==": []})
+        assert not platform.chats, "an answer does not queue"
+
+
+async def test_option_is_an_answer(tmp_path: Path) -> None:
+    async with (
+        open_platform() as platform,
+        serve_gateway([ASK, DONE], title=is_title) as gateway,
+        open_server(asking(tmp_path, gateway.url, platform)),
+    ):
+        await platform.connected()
+        await platform.say("发通知")
+        card = await ended(platform)
+        await platform.press(card.card_id, "乙")
+        await cards(platform, 2)
+        await says(platform, card, "☑ Alice 已回答")
+        assert last_result(gateway.requests[1]) == {"answer": "乙"}
+
+
+async def test_two_questions_are_answered_one_by_one(tmp_path: Path) -> None:
+    both = reply(
+        calls=[
+            call("write_file", {"path": "a.txt", "content": "1"}),
+            call("write_file", {"path": "b.txt", "content": "2"}),
+        ]
+    )
+    async with (
+        open_platform() as platform,
+        serve_gateway([both, DONE], title=is_title) as gateway,
+    ):
+        place = asking(tmp_path, gateway.url, platform)
+        async with open_server(place):
+            await platform.connected()
+            await platform.say("写两个")
+            card = await ended(platform)
+            await platform.press(card.card_id, "2. 拒绝")
+            await platform.until(lambda: list(card.look.buttons) == ["1. 同意", "1. 拒绝"])
+            assert len(gateway.requests) == 1
+            await platform.press(card.card_id, "1. 同意")
+            await cards(platform, 2)
+            await platform.until(lambda: card.params["state"] == "已答复")
+            assert "☑ Alice 已同意" in card.text
+            assert "☑ Alice 已拒绝" in card.text
+            assert (place.workspace / "a.txt").exists()
+            assert not (place.workspace / "b.txt").exists()
+
+
+async def test_without_a_template_words_answer(tmp_path: Path) -> None:
+    async with (
+        open_platform() as platform,
+        serve_gateway([WRITE, DONE], title=is_title) as gateway,
+    ):
+        place = asking(tmp_path, gateway.url, platform, DINGTALK_CARD_TEMPLATE_ID="")
+        async with open_server(place):
+            await platform.connected()
+            await platform.say("写文件")
+            await platform.until(lambda: len(platform.chat()) == 1, 30)
+            assert "发送 /approve 同意，/deny 拒绝。" in platform.chat()[0]
+            await platform.say("/Approve")
+            await platform.until(lambda: len(platform.chat()) == 4, 30)
+        question, *told = platform.chat()
+        assert '"path": "a.txt"' in question
+        verdict = "❓ 要执行 write_file 吗？\n\n☑ Alice 已同意"
+        assert sorted(told) == sorted(["Alice 已同意", verdict, "办好了。"])
+        assert (place.workspace / "a.txt").exists()
 
 
 async def test_button_works_though_the_server_was_killed_since(tmp_path: Path) -> None:
@@ -203,7 +304,8 @@ async def delivered(server: ServerProcess, task_id: str) -> None:
     await until(is_told, seconds=40)
 
 
-@pytest.mark.parametrize(("chat_id", "has_cards"), [(PRIVATE, True), (GROUP, False)])
+@pytest.mark.parametrize("chat_id", [PRIVATE, GROUP])
+@pytest.mark.parametrize("has_cards", [True, False])
 async def test_what_a_task_tells_finds_a_chat_that_was_silent_since_the_start(
     tmp_path: Path, chat_id: str, has_cards: bool
 ) -> None:

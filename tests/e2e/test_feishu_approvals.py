@@ -57,7 +57,7 @@ async def pressed(feishu: FakeFeishu, bubble: Bubble, words: str, sender: str = 
     return str(push.answer["toast"]["content"])
 
 
-@pytest.mark.parametrize("chat_id", [GROUP])
+@pytest.mark.parametrize("chat_id", [CHAT, GROUP])
 async def test_call_is_agreed_to_by_the_button_of_its_card(tmp_path: Path, chat_id: str) -> None:
     async with (
         serve_feishu() as feishu,
@@ -87,6 +87,24 @@ async def test_call_is_agreed_to_by_the_button_of_its_card(tmp_path: Path, chat_
         assert "Alice" not in place.log
 
 
+async def test_refused_call_does_not_run_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with (
+        serve_feishu() as feishu,
+        serve_gateway([WRITE, reply("那就不写。")], title=is_title) as gateway,
+    ):
+        place = asking(tmp_path, gateway.url, feishu)
+        async with open_server(place):
+            await connected(feishu)
+            feishu.say(CHAT, "写文件")
+            [card] = await ended(feishu, 1)
+            await pressed(feishu, card, "拒绝")
+            _, answer = await ended(feishu, 2)
+            assert answer.text == f"那就不写。\n{DONE}"
+            await verdict_on(feishu, card, "ou_alice 已拒绝")
+            assert last_result(gateway.requests[1])["error"] == "denied"
+            assert not (place.workspace / "a.txt").exists()
+
+
 async def test_question_of_a_chat_that_the_page_answers_says_who_did(tmp_path: Path) -> None:
     async with (
         serve_feishu() as feishu,
@@ -113,6 +131,101 @@ async def test_question_of_a_chat_that_the_page_answers_says_who_did(tmp_path: P
         await late.done.wait()
         assert late.answer["toast"]["content"] == "这个问题已经处理过了：admin 已同意。"
         assert len(gateway.requests) == 2
+
+
+async def test_next_message_answers_what_the_model_asks(tmp_path: Path) -> None:
+    async with (
+        serve_feishu() as feishu,
+        serve_gateway([ASK, OVER], title=is_title) as gateway,
+        open_server(asking(tmp_path, gateway.url, feishu)),
+    ):
+        feishu.names["ou_bob"] = "Bob"
+        await connected(feishu)
+        feishu.say(GROUP, "发通知", is_group=True)
+        [card] = await ended(feishu, 1, GROUP)
+        assert card.text.startswith("❓ 哪个群？\n\n- 甲\n- 乙\n直接回复即可作答")
+        push = feishu.say(GROUP, "丙群", is_group=True, sender="ou_bob")
+        await push.done.wait()
+        assert push.is_acked
+        _, answer = await ended(feishu, 2, GROUP)
+        await verdict_on(feishu, card, "Bob 已回答")
+        assert last_result(gateway.requests[1]) == {"answer": "丙群"}
+        assert answer.text == f"办好了。\n{DONE}"
+        assert answer.parent_id == push.event["event"]["message"]["message_id"]
+        people = [one for one in feishu.chat(GROUP).bubbles if one.sender.startswith("ou_")]
+        await feishu.until(lambda: not any(one.reactions for one in people))
+        assert len(visible(feishu, GROUP)) == 2, "an answer does not queue"
+
+
+@pytest.mark.parametrize("way", ["option", "field"])
+async def test_option_or_field_of_the_card_answers(tmp_path: Path, way: str) -> None:
+    async with (
+        serve_feishu() as feishu,
+        serve_gateway([ASK, OVER], title=is_title) as gateway,
+        open_server(asking(tmp_path, gateway.url, feishu)),
+    ):
+        feishu.names["ou_alice"] = "Alice"
+        await connected(feishu)
+        feishu.say(CHAT, "发通知")
+        [card] = await ended(feishu, 1)
+        if way == "option":
+            assert await pressed(feishu, card, "乙") == "Alice 已回答"
+        else:
+            await feishu.fill_in(card, "丙").done.wait()
+        await ended(feishu, 2)
+        await verdict_on(feishu, card, "Alice 已回答")
+        assert last_result(gateway.requests[1]) == {"answer": "乙" if way == "option" else "丙"}
+
+
+async def test_two_questions_are_answered_one_by_one(tmp_path: Path) -> None:
+    both = reply(
+        calls=[
+            call("write_file", {"path": "a.txt", "content": "1"}),
+            call("write_file", {"path": "b.txt", "content": "2"}),
+        ]
+    )
+    async with (
+        serve_feishu() as feishu,
+        serve_gateway([both, OVER], title=is_title) as gateway,
+    ):
+        place = asking(tmp_path, gateway.url, feishu)
+        async with open_server(place):
+            await connected(feishu)
+            feishu.say(CHAT, "写两个")
+            [card] = await ended(feishu, 1)
+            assert len(card.buttons) == 4
+            await feishu.click(card, card.buttons[3]).done.wait()
+            await feishu.until(lambda: len(card.buttons) == 2)
+            assert len(gateway.requests) == 1
+            await pressed(feishu, card, "同意")
+            await ended(feishu, 2)
+            await feishu.until(lambda: card.text.endswith("☑ 已答复"))
+            assert "☑ ou_alice 已同意" in card.text
+            assert "☑ ou_alice 已拒绝" in card.text
+            assert (place.workspace / "a.txt").exists()
+            assert not (place.workspace / "b.txt").exists()
+
+
+async def test_without_cards_words_answer(tmp_path: Path) -> None:
+    async with (
+        serve_feishu() as feishu,
+        serve_gateway([WRITE, OVER], title=is_title) as gateway,
+    ):
+        feishu.app().scopes.add("cardkit:card:write")
+        place = asking(tmp_path, gateway.url, feishu)
+        async with open_server(place):
+            await connected(feishu)
+            feishu.say(CHAT, "写文件")
+            await feishu.until(lambda: visible(feishu))
+            [question] = visible(feishu)
+            assert "发送 /approve 同意，/deny 拒绝。" in question.text
+            assert question.buttons == []
+            feishu.say(CHAT, "/Approve")
+            await feishu.until(lambda: len(visible(feishu)) == 4)
+        told = [one.text for one in visible(feishu)[1:]]
+        verdict = "❓ 要执行 write_file 吗？\n\n☑ ou_alice 已同意"
+        assert sorted(told) == sorted(["ou_alice 已同意", verdict, f"办好了。\n{DONE}"])
+        assert (place.workspace / "a.txt").exists()
 
 
 async def test_button_works_though_the_server_was_killed_since(tmp_path: Path) -> None:
@@ -211,7 +324,7 @@ async def delivered(server: ServerProcess, task_id: str) -> None:
     await until(is_told, seconds=40)
 
 
-@pytest.mark.parametrize("chat_id", [CHAT])
+@pytest.mark.parametrize("chat_id", [CHAT, GROUP])
 async def test_what_a_task_tells_finds_a_chat_that_was_silent_since_the_start(
     tmp_path: Path, chat_id: str
 ) -> None:

@@ -46,10 +46,10 @@ async def ended(url: str, task_id: str) -> list[Any]:
 
 
 async def test_run_that_a_kill_cut_goes_on_and_its_due_time_is_not_run_again(
-    tmp_path: Path, sqlite_url: str
+    tmp_path: Path, database_url: str
 ) -> None:
     async with serve_gateway([HANG, reply("done after all")], title=is_title) as gateway:
-        place = Installation(tmp_path, gateway.url, {"DATABASE_URL": sqlite_url})
+        place = Installation(tmp_path, gateway.url, {"DATABASE_URL": database_url})
         async with open_server(place) as server:
             task_id, first = await minutely(server.url, 1.0)
             await gateway.wait_for_requests(1)

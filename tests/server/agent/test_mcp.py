@@ -124,17 +124,17 @@ async def test_write_that_a_restart_cut_is_not_repeated(tmp_path: Path, sqlite_u
     ],
 )
 async def test_session_keeps_its_tools_over_a_restart_with_others(
-    tmp_path: Path, sqlite_url: str, change: str, shown_to_a_new_session: set[str]
+    tmp_path: Path, database_url: str, change: str, shown_to_a_new_session: set[str]
 ) -> None:
     (tmp_path / "tools").write_text("sing\n")
     sections: dict[str, dict[str, Any]] = {"mcp.fake": command_of(tmp_path)}
     async with serve_gateway([ADD, DONE, ADD, DONE, DONE], title=is_title) as gateway:
-        settings = settings_with(tmp_path, sqlite_url, gateway.url, sections)
+        settings = settings_with(tmp_path, database_url, gateway.url, sections)
         async with open_house(settings) as house:
             session = await house.create()
             await house.ask(session, "go")
         _change(change, tmp_path, sections)
-        settings = settings_with(tmp_path, sqlite_url, gateway.url, sections)
+        settings = settings_with(tmp_path, database_url, gateway.url, sections)
         async with open_house(settings) as house:
             await house.ask(session, "again")
             await house.ask(await house.create(), "and a new one")
@@ -165,12 +165,12 @@ def _change(change: str, folder: Path, sections: dict[str, dict[str, Any]]) -> N
 
 
 async def test_run_that_a_restart_resumes_asks_with_the_same_bytes(
-    tmp_path: Path, sqlite_url: str
+    tmp_path: Path, database_url: str
 ) -> None:
     hang = reply("…", quirks=Quirks(before_headers=NEVER))
     async with serve_gateway([ADD, hang, DONE], title=is_title) as gateway:
         sections = {"mcp.fake": command_of(tmp_path)}
-        settings = settings_with(tmp_path, sqlite_url, gateway.url, sections)
+        settings = settings_with(tmp_path, database_url, gateway.url, sections)
         async with open_house(settings) as house:
             session = await house.create()
             await house.say(session, "go")

@@ -35,7 +35,7 @@ async def place(tmp_path: Path, context: ToolContext) -> AsyncIterator[Place]:
         yield opened
 
 
-@pytest.fixture(params=["stdio", "http of 2025"])
+@pytest.fixture(params=["stdio", "stdio of 2025", "http", "http of 2025"])
 async def each_way(
     request: pytest.FixtureRequest, tmp_path: Path, context: ToolContext
 ) -> AsyncIterator[Place]:
@@ -172,7 +172,7 @@ async def test_server_that_stays_away_is_told_to_the_model(
         assert (health.state, health.reason) == ("degraded", "cannot be reached")
 
 
-@pytest.mark.parametrize("options", [[]], ids=["of 2026"])
+@pytest.mark.parametrize("options", [[], ["--legacy"]], ids=["of 2026", "of 2025"])
 async def test_calls_go_on_after_an_http_server_was_restarted(
     tmp_path: Path, context: ToolContext, options: Sequence[str]
 ) -> None:
