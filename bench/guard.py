@@ -10,6 +10,8 @@ from statistics import median
 from bench.clock import in_turns
 from bench.figure import Figure
 from guard import Message, NoProgressCall, NoProgressGuard, scan_no_progress_notices
+from guard.policies import DEFAULT, STRICT, Policy, PolicyGuard
+from guard.rounds import round_call
 
 RESULT_BYTES = 4096
 ROUNDS_PER_BATCH = 200
@@ -21,8 +23,10 @@ _LINE = 'INFO  build: compiled module "server" in 12 ms, 3 warnings\n'
 
 def measure() -> list[Figure]:
     """All figures of the guard."""
-    rounds = [_round(shape, name, text) for shape, (name, text) in _shapes().items()]
-    return [*rounds, _scan(), _life()]
+    shapes = _shapes().items()
+    rounds = [_round(shape, name, text) for shape, (name, text) in shapes]
+    policies = [_all_rules(shape, name, text) for shape, (name, text) in shapes]
+    return [*rounds, *policies, _scan(), _life()]
 
 
 def _shapes() -> Mapping[str, tuple[str, str]]:
@@ -44,7 +48,7 @@ def _records(record: Mapping[str, object]) -> str:
 
 
 def _round(shape: str, name: str, text: str) -> Figure:
-    call = NoProgressCall(name, '{"path":"server","pattern":"execute","max_results":50}', text)
+    call = _call(name, text)
     # Text that is no JSON takes the plainest way as a JSON string.
     plain = text if text.startswith("{") else json.dumps(text)
     guarded, digested = in_turns([partial(_guarded, call), partial(_digested, plain)], turns=TURNS)
@@ -55,6 +59,31 @@ def _round(shape: str, name: str, text: str) -> Figure:
         digested / ROUNDS_PER_BATCH * 1e6,
         target=2.0,
     )
+
+
+def _all_rules(shape: str, name: str, text: str) -> Figure:
+    """What all rules cost together, evidence and all, against the default rule alone."""
+    call = _call(name, text)
+    everything, default = in_turns(
+        [partial(_judged, STRICT, call), partial(_judged, DEFAULT, call)], turns=TURNS
+    )
+    return Figure(
+        f"guard: all rules, 4 KB of {shape}",
+        everything / ROUNDS_PER_BATCH * 1e6,
+        "µs",
+        default / ROUNDS_PER_BATCH * 1e6,
+        target=2.0,
+    )
+
+
+def _call(name: str, text: str) -> NoProgressCall:
+    return NoProgressCall(name, '{"path":"server","pattern":"execute","max_results":50}', text)
+
+
+def _judged(policy: Policy, call: NoProgressCall) -> None:
+    guard = PolicyGuard(policy)
+    for _ in range(ROUNDS_PER_BATCH):
+        guard.end_round([round_call(call)])
 
 
 def _guarded(call: NoProgressCall) -> None:

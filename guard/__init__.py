@@ -30,6 +30,7 @@ from guard.model import (
     NoProgressScanResult,
     NoProgressTail,
     Nudge,
+    Thresholds,
     Verdict,
 )
 from guard.notice import (
@@ -46,9 +47,12 @@ from guard.policy import (
     ExemptRule,
     Normaliser,
     Rules,
+    ToolContract,
 )
 from guard.scan import scan_no_progress_notices
 from guard.streak import NoProgressGuard, NoProgressLoopError, advance, verdict_of
+from guard.tool_contract import fill_defaults, fold_case, id_set, ignore_order, squeeze_blanks
+from guard.volatile import volatile_keys_of
 
 __all__ = [
     "NO_PROGRESS_ABORT_AT",
@@ -72,6 +76,8 @@ __all__ = [
     "Normaliser",
     "Nudge",
     "Rules",
+    "Thresholds",
+    "ToolContract",
     "Verdict",
     "action_digest",
     "advance",
@@ -80,6 +86,10 @@ __all__ = [
     "canonical_args",
     "drop_fields",
     "evidence",
+    "fill_defaults",
+    "fold_case",
+    "id_set",
+    "ignore_order",
     "is_no_progress_exempt",
     "keep_fields",
     "missing_anchors",
@@ -87,5 +97,7 @@ __all__ = [
     "result_digest",
     "round_signature",
     "scan_no_progress_notices",
+    "squeeze_blanks",
     "verdict_of",
+    "volatile_keys_of",
 ]

@@ -4,10 +4,19 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 
-from guard.canonical import as_text, canonical_args, decode_result, encode, text_of, without_keys
+from guard.canonical import (
+    as_text,
+    canonical_args,
+    decode,
+    decode_result,
+    encode,
+    text_of,
+    without_keys,
+)
 from guard.exempt import exemption
 from guard.model import Attachment, Evidence, NoProgressCall
-from guard.policy import RULES, Normaliser, Rules
+from guard.policy import RULES, Normaliser, Rules, ToolContract
+from guard.tool_contract import pick
 
 DIGEST_DIGITS = 16
 """Hexadecimal digits of a digest; enough for comparing neighbours, and short enough for a log."""
@@ -23,19 +32,29 @@ SHELL_TRANSPORT_KEYS = ("session_id", "output_file")
 def evidence(call: NoProgressCall, rules: Rules = RULES) -> Evidence:
     """What the rules need to know of *call*; computes only what it does not carry. Never raises."""
     call = as_text(call)
+    contract = rules.contracts.get(call.tool_name)
     exempt, exempt_faults = exemption(call, rules)
-    result, result_faults = _result(call, rules)
-    return Evidence(action_digest(call), result, exempt, exempt_faults + result_faults)
+    action, action_faults = _action(call, contract)
+    result, result_faults = _result(call, contract)
+    return Evidence(
+        action,
+        result,
+        exempt,
+        exempt_faults + action_faults + result_faults,
+        contract.thresholds if contract is not None else None,
+    )
 
 
-def action_digest(call: NoProgressCall) -> str:
+def action_digest(call: NoProgressCall, rules: Rules = RULES) -> str:
     """16 hexadecimal digits over the tool and its canonical arguments."""
-    return _hash(text_of(call.tool_name), canonical_args(call.arguments_json))[:DIGEST_DIGITS]
+    call = as_text(call)
+    return _action(call, rules.contracts.get(call.tool_name))[0]
 
 
 def result_digest(call: NoProgressCall, rules: Rules = RULES) -> str:
     """16 hexadecimal digits over what the result means. Stored evidence is believed."""
-    return _result(as_text(call), rules)[0]
+    call = as_text(call)
+    return _result(call, rules.contracts.get(call.tool_name))[0]
 
 
 def round_signature(calls: Iterable[NoProgressCall], rules: Rules = RULES) -> str:
@@ -45,7 +64,10 @@ def round_signature(calls: Iterable[NoProgressCall], rules: Rules = RULES) -> st
 
 def round_key(calls: Iterable[Evidence]) -> str:
     """64 hexadecimal digits over the actions and results of a round, in the model's order."""
-    return _hash(*(part for call in calls for part in (call.action_digest, call.result_digest)))
+    parts: list[str] = []
+    for call in calls:
+        parts += (call.action_digest, call.result_digest)
+    return _hash(*parts)
 
 
 def keep_fields(*names: str) -> Normaliser:
@@ -83,12 +105,38 @@ def _shell(value: object) -> object:
 _BUILT_IN: Mapping[str, Normaliser] = MappingProxyType({"shell": _shell})
 
 
-def _result(call: NoProgressCall, rules: Rules) -> tuple[str, tuple[str, ...]]:
+def _action(call: NoProgressCall, contract: ToolContract | None) -> tuple[str, tuple[str, ...]]:
+    spelled, faults = _spelled(call, contract)
+    return _hash(call.tool_name, spelled)[:DIGEST_DIGITS], faults
+
+
+def _spelled(call: NoProgressCall, contract: ToolContract | None) -> tuple[str, tuple[str, ...]]:
+    """The arguments as they are compared; what is not JSON is compared as text in any tool."""
+    text = call.arguments_json
+    if contract is None or not (contract.arguments or contract.identity is not None):
+        return canonical_args(text), ()
+    try:
+        value = decode(text)
+    except ValueError:
+        return canonical_args(text), ()
+    try:
+        for step in contract.arguments:
+            value = step(value)
+        if contract.identity is not None:
+            value = pick(value, contract.identity)
+        return encode(value), ()
+    except Exception as error:  # noqa: BLE001 - a tool's own rule must not end the run
+        fault = f"argument rule for {call.tool_name!r:.66}: {type(error).__name__}"
+        return canonical_args(text), (fault,)
+
+
+def _result(call: NoProgressCall, contract: ToolContract | None) -> tuple[str, tuple[str, ...]]:
     if call.result_digest is not None:
         return call.result_digest, ()
     value = _read(call.result_content)
     picture = _picture(call.attachment, value)
-    normalise = rules.normalisers.get(call.tool_name) or _BUILT_IN.get(call.tool_name)
+    own = contract.result if contract is not None else None
+    normalise = own or _BUILT_IN.get(call.tool_name)
     if normalise is None:
         return _digest(value, picture), ()
     try:
@@ -126,11 +174,8 @@ def _digest(value: object, picture: str) -> str:
 
 def _hash(*parts: str) -> str:
     """Hash *parts* with their lengths, so that no two lists of parts run into the same bytes."""
-    joined = sha256()
-    for part in map(_bytes, parts):
-        joined.update(b"%d:" % len(part))
-        joined.update(part)
-    return joined.hexdigest()
+    joined = [b"%d:%b" % (len(part), part) for part in map(_bytes, parts)]
+    return sha256(b"".join(joined)).hexdigest()
 
 
 def _bytes(text: str) -> bytes:

@@ -58,13 +58,16 @@ def exemption(call: NoProgressCall, rules: Rules) -> tuple[bool, tuple[str, ...]
     if call.tool_name in rules.exempt_tools:
         return True, ()
     faults: list[str] = []
-    holds = any(_ask(rule, call, faults) for rule in _rules(rules))
+    holds = any(_ask(rule, call, faults) for rule in _rules(rules, call.tool_name))
     return holds, tuple(faults)
 
 
-def _rules(rules: Rules) -> Iterator[ExemptRule]:
+def _rules(rules: Rules, tool_name: str) -> Iterator[ExemptRule]:
     yield from NO_PROGRESS_EXEMPT_CALLS
     yield from rules.exempt_calls
+    contract = rules.contracts.get(tool_name)
+    if contract is not None and contract.waits is not None:
+        yield contract.waits
 
 
 def _ask(rule: ExemptRule, call: NoProgressCall, faults: list[str]) -> bool:

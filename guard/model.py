@@ -36,6 +36,22 @@ class NoProgressCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Rounds in a row with the same calls and results at which something happens."""
+
+    nudge_at: tuple[int, ...]
+    """The model is reminded; ascending."""
+    abort_at: int | None = None
+    """The run ends; None is never."""
+
+    def __post_init__(self) -> None:
+        end = () if self.abort_at is None else (self.abort_at,)
+        steps = (0, *self.nudge_at, *end)
+        if any(before >= after for before, after in zip(steps, steps[1:], strict=False)):
+            raise ValueError("thresholds are positive and ascend, the end behind all reminders")
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """All that a rule needs to know of one call, computed once, when its result is born."""
 
@@ -46,6 +62,8 @@ class Evidence:
     exempt: bool
     faults: tuple[str, ...] = ()
     """Rules that raised and were replaced by the text rule; names only, no contents."""
+    thresholds: Thresholds | None = None
+    """The tool's own, where it has any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,15 +68,19 @@ def build_no_progress_notice(
     streak: int, tool_names: Iterable[str], locale: Locale = "zh-CN"
 ) -> str:
     """The reminder for a streak; from the last reminder on it announces the end of the run."""
-    texts = _LAST if streak >= NO_PROGRESS_NUDGE_AT[-1] else _FIRST
-    return texts[locale].format(
-        streak=streak, tools=_joined(tool_names), limit=NO_PROGRESS_ABORT_AT
-    )
+    limit = NO_PROGRESS_ABORT_AT if streak >= NO_PROGRESS_NUDGE_AT[-1] else 0
+    return loop_notice(streak, tool_names, limit, locale)
+
+
+def loop_notice(streak: int, tool_names: Iterable[str], limit: int, locale: Locale) -> str:
+    """The reminder for a streak; it announces the end of the run at *limit*, if that is not 0."""
+    texts = _LAST if limit else _FIRST
+    return texts[locale].format(streak=streak, tools=joined_names(tool_names), limit=limit)
 
 
 def build_loop_text(streak: int, tool_names: Iterable[str], locale: Locale = "zh-CN") -> str:
     """Why the run ended, for the user."""
-    return _LOOP[locale].format(streak=streak, tools=_joined(tool_names))
+    return _LOOP[locale].format(streak=streak, tools=joined_names(tool_names))
 
 
 def apply_no_progress_notices(
@@ -160,8 +164,9 @@ def _group_end(messages: Sequence[Message], index: int | None) -> int | None:
     return index
 
 
-def _joined(tool_names: Iterable[str]) -> str:
-    return "/".join(dict.fromkeys(map(_shown, tool_names)))
+def joined_names(names: Iterable[str]) -> str:
+    """Each name once, fit for a text."""
+    return "/".join(dict.fromkeys(map(_shown, names)))
 
 
 def _shown(name: str) -> str:

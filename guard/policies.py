@@ -1,9 +1,9 @@
 """Named, versioned sets of rules, and the fold over all rules of one."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from guard.reason import is_transport
 from guard.rounds import (
@@ -24,6 +24,7 @@ from guard.rounds import (
     round_of,
 )
 from guard.rules.budget import Budget, Limits
+from guard.rules.contract import Contract
 from guard.rules.interleaved import InterleavedRepeat
 from guard.rules.no_news import NoNews
 from guard.rules.no_progress import NoProgress
@@ -32,6 +33,7 @@ from guard.rules.repeat_cycle import RepeatCycle
 from guard.rules.same_error import SameError
 from guard.rules.same_result import SameResult
 from guard.rules.waiting import Waiting
+from guard.tables import with_numbers
 
 Mode = Literal["off", "observe", "nudge", "stop"]
 """How far a rule may go: not asked, only recorded, reminders, or the end of the run."""
@@ -63,6 +65,18 @@ class Policy:
     def __post_init__(self) -> None:
         if any(isinstance(use.rule, Budget) for use in self.uses[:-1]):
             raise ValueError("a budget is checked last")
+
+
+def with_rules(policy: Policy, *uses: Use) -> Policy:
+    """*policy*, under its name, with these rules before its own; one that it has already moves."""
+    ids = {use.rule.id for use in uses}
+    others = tuple(use for use in policy.uses if use.rule.id not in ids)
+    return replace(policy, uses=(*uses, *others))
+
+
+def with_contract(policy: Policy, contract: Contract, mode: Mode = "stop") -> Policy:
+    """*policy* with a progress contract, which is asked first."""
+    return with_rules(policy, Use(contract, mode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +140,8 @@ def judge(policy: Policy, state: PolicyState, event: Event) -> tuple[PolicyState
         after, decision = rule.advance(before, event)
         states.append(after)
         if decision is not NONE:
+            if use.mode != "stop":
+                decision = replace(decision, limit=0)  # it ends nothing, so it announces no end
             was_stopping = rule.id in state.stopping
             findings.append(Finding(decision, _given(decision, use.mode, was_stopping)))
             if decision.asks == "stop":
@@ -139,7 +155,7 @@ def _hearing(policy: Policy, is_free: bool, event: Event) -> tuple[type, ...] | 
     if is_free:
         return (NoProgress, Budget)
     if policy.has_wait_lane and isinstance(event, Round) and not event.counted:
-        return (Waiting, Budget)
+        return (Contract, Waiting, Budget)
     return None
 
 
@@ -201,7 +217,7 @@ def scan_rounds(
         if isinstance(event, Turn):
             guard.begin_turn()
         else:
-            rulings.append(guard.end_round(event.calls, event.spent))
+            rulings.append(guard.end_round(event.calls, event.spent, event.values))
     return guard.state, rulings
 
 
@@ -264,3 +280,62 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
     {policy.name: policy for policy in (DEFAULT, STRICT, UNATTENDED, RESEARCH)}
 )
 """The policies that ship, by name and version. What is changed gets a new version."""
+
+
+_ADDED: Mapping[str, Use] = MappingProxyType(
+    {
+        use.rule.id: use
+        for use in (
+            Use(RepeatCycle()),
+            *_LOOPS,
+            Use(Waiting(rounds=120, elapsed_ms=6 * _HOUR_MS)),
+            Use(Budget()),
+        )
+    }
+)
+"""Rules that a policy may have, in the order in which they are asked, with the numbers of
+`strict@1`; but a repeat cycle looks at all tools, and a budget has no limits."""
+
+_ORDER = ("progress_contract", "hand_off", *_ADDED)
+
+
+def define_policy(
+    name: str,
+    base: Policy,
+    tables: Mapping[str, Mapping[str, object]],
+    *,
+    has_wait_lane: bool | None = None,
+    free_retries: int | None = None,
+) -> Policy:
+    """A policy like *base*, with modes and numbers by rule.
+
+    Args:
+        tables: By rule its `mode`, and fields of its class by their names (of `Limits`, for a
+            budget). A rule that *base* does not have is added in its place.
+        has_wait_lane: As in `Policy`; None is that of *base*, and so on.
+
+    Raises:
+        ValueError: A rule, a field or a value is wrong; with its name and what is right.
+    """
+    uses = {use.rule.id: use for use in base.uses}
+    for rule_id, table in tables.items():
+        before = uses.get(rule_id) or _ADDED.get(rule_id)
+        if before is None:
+            raise ValueError(f"{rule_id}: there is no such rule; known are {', '.join(_ADDED)}")
+        uses[rule_id] = _defined(before, table)
+    return Policy(
+        name,
+        tuple(sorted(uses.values(), key=lambda use: _ORDER.index(use.rule.id))),
+        base.has_wait_lane if has_wait_lane is None else has_wait_lane,
+        base.free_retries if free_retries is None else free_retries,
+    )
+
+
+def _defined(use: Use, table: object) -> Use:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{use.rule.id}: must be a table of mode and numbers")
+    numbers = dict(table)
+    mode = numbers.pop("mode", use.mode)
+    if mode not in get_args(Mode):
+        raise ValueError(f"{use.rule.id}.mode: must be one of {', '.join(get_args(Mode))}")
+    return Use(with_numbers(use.rule, numbers), mode)

@@ -6,19 +6,22 @@ cost little and a replay judges as the live run did.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar, get_args
 
+from guard.alike import ResultClass
 from guard.canonical import as_text, text_of
-from guard.digest import evidence
+from guard.digest import DIGEST_DIGITS, evidence, round_key
 from guard.model import Attachment, Evidence, Message, NoProgressCall
 from guard.notice import tool_call_id
 from guard.policy import RULES, Rules
-from guard.reason import error_class, result_class, says_it_waits, sleeps
+from guard.reason import error_class, says_it_waits, sleeps
 from guard.scan import groups, is_real_user, requested
 
 Kind = Literal["read", "write", "send", "wait", "unknown"]
 """What a call does to the world; unknown where nobody says."""
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Value = int | float | str | bool
 """A state value that an authoritative tool gave."""
@@ -35,15 +38,18 @@ class RoundCall(Evidence):
     """The evidence of one call, and what the rules beside the default one need."""
 
     tool_name: str
+    args_length: int
+    """Characters of the arguments, for a log that must not show them."""
     error_class: str | None = None
     """The normalised reason of a failure."""
-    result_class: str
-    """Equal for results that differ in clocks, durations, addresses and the order of lines."""
+    result_class: ResultClass = field(repr=False)
     kind: Kind = "unknown"
     waits: bool = False
     """It lets time pass, or its result says that what was asked about goes on."""
     harness: bool = False
     """Written by the harness, which says nothing about the model."""
+    known: bool = False
+    """Another run that works on the same task made this call, with this result, before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +78,24 @@ class Round:
     """Actions and results of `counted`, in the model's order."""
     action_key: str
     """Actions of `counted`, in the model's order."""
-    shown: frozenset[str]
-    """Each action of `counted` with its result's digest, and with its result's class."""
-    alike: str
-    """Equal for rounds of the same calls, in any order, with results of the same class."""
     failure: str | None
     """The reasons, if every counted call failed."""
+    tools: tuple[str, ...]
+    """The tools of the counted calls, each once, in the model's order."""
     spent: Spent = NOTHING_SPENT
     values: Mapping[str, Value] | None = None
     """The named state after the round, as far as tools told it."""
 
     @property
-    def tools(self) -> tuple[str, ...]:
-        """The tools of the counted calls, each once, in the model's order."""
-        return tuple(dict.fromkeys(call.tool_name for call in self.counted))
+    def digest(self) -> str:
+        """16 digits that name the round in a log, as `NoProgressGuard.digest`; "" for waits."""
+        return round_key(self.counted)[:DIGEST_DIGITS] if self.counted else ""
+
+    @property
+    def alike(self) -> tuple[tuple[str, str], ...]:
+        """Actions and classes: equal for rounds of the same calls, in any order."""
+        classes = [(call.action_digest, call.result_class.value) for call in self.counted]
+        return tuple(sorted(classes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +124,16 @@ class Decision:
     period: int = 0
     """Rounds in a lap."""
     tools: tuple[str, ...] = ()
+    limit: int = 0
+    """Of a reminder that announces the end of the run: the streak, or lap, at which it comes."""
+    fields: tuple[str, ...] = ()
+    """State values that did not move."""
 
 
 NONE = Decision("none")
+
+LOOP_CODE = "no_progress_loop"
+"""Why a run ends that goes round in circles, whichever rule saw it."""
 
 State = TypeVar("State")
 
@@ -143,27 +160,32 @@ def round_call(
     *,
     failed_for: str | None = None,
     harness: bool = False,
+    known: bool = False,
 ) -> RoundCall:
     """The evidence of *call*. Never raises; stored evidence is believed.
 
     Args:
         failed_for: The reason of a failure as it was stored, "" for none; None is computed.
+        known: See `RoundCall.known`.
     """
     call = as_text(call)
-    known = evidence(call, rules)
+    found = evidence(call, rules)
     content = call.result_content
     reason = error_class(content) if failed_for is None else failed_for
     return RoundCall(
-        action_digest=known.action_digest,
-        result_digest=known.result_digest,
-        exempt=known.exempt,
-        faults=known.faults,
+        action_digest=found.action_digest,
+        result_digest=found.result_digest,
+        exempt=found.exempt,
+        faults=found.faults,
+        thresholds=found.thresholds,
         tool_name=call.tool_name,
+        args_length=len(call.arguments_json),
         error_class=reason or None,
-        result_class=result_class(content, known.result_digest),
+        result_class=ResultClass(content, found.result_digest),
         kind=kind,
         waits=kind == "wait" or sleeps(call.arguments_json) or says_it_waits(content),
         harness=harness,
+        known=known,
     )
 
 
@@ -184,8 +206,6 @@ def round_of(
     )
     actions = " ".join([call.action_digest for call in counted])
     results = " ".join([call.result_digest for call in counted])
-    exact = [f"{call.action_digest} {call.result_digest}" for call in counted]
-    classed = sorted([f"{call.action_digest} {call.result_class}" for call in counted])
     reasons = [call.error_class for call in counted if call.error_class is not None]
     failure = " | ".join(sorted(set(reasons))) if reasons and len(reasons) == len(counted) else None
     return Round(
@@ -193,12 +213,40 @@ def round_of(
         counted=counted,
         key=f"{actions} {results}",
         action_key=actions,
-        shown=frozenset(exact + classed),
-        alike="|".join(classed),
         failure=failure,
+        tools=tuple(dict.fromkeys([call.tool_name for call in counted])),
         spent=spent,
         values=values,
     )
+
+
+def is_alike(one: Round, other: Round) -> bool:
+    """Whether both have the same `alike`; computes no class that is not needed for it."""
+    mine, others = one.counted, other.counted
+    if one.action_key == other.action_key:
+        pairs = zip(mine, others, strict=True)
+        if all([left.result_class == right.result_class for left, right in pairs]):
+            return True
+    if len(mine) != len(others) or len(mine) == 1 or _actions(mine) != _actions(others):
+        return False
+    return one.alike == other.alike
+
+
+def was_seen(call: RoundCall, seen: Iterable[Sequence[RoundCall]]) -> bool:
+    """Whether the call had this result among *seen*, by its digest or by its class."""
+    action, result = call.action_digest, call.result_digest
+    same: list[RoundCall] = []
+    for calls in seen:
+        for one in calls:
+            if one.action_digest == action:
+                if one.result_digest == result:
+                    return True
+                same.append(one)
+    return any(one.result_class == call.result_class for one in same)
+
+
+def _actions(calls: Sequence[RoundCall]) -> list[str]:
+    return sorted([call.action_digest for call in calls])
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +257,8 @@ class StoredRound:
     spent: Spent
     anchor: str
     """The id of its last call."""
+    values: Mapping[str, Value] | None = None
+    """What its calls told of the named state, a later one over an earlier one."""
 
 
 def stored_events(
@@ -219,8 +269,9 @@ def stored_events(
 ) -> Iterator[StoredRound | Turn]:
     """The rounds and turns of *messages*, as `scan_no_progress_notices` reads them.
 
-    An assistant message may carry `usage` and `model_ms`, a tool message `error_class`, `kind` and
-    `elapsed_ms` beside what the scan reads. A round that lacks a result is left out.
+    An assistant message may carry `usage` and `model_ms`, a tool message `error_class` ("" for
+    none), `kind`, `elapsed_ms`, `known` and `values` beside what the scan reads. A round that
+    lacks a result is left out.
     """
     for head, results in groups(messages):
         if is_real_user(head):
@@ -241,13 +292,14 @@ def _stored_round(
     for result in results:
         unclaimed[tool_call_id(result)].append(result)
     calls: list[RoundCall] = []
+    values: dict[str, Value] = {}
     elapsed_ms, anchor = 0, ""
     for call_id, name, arguments in requested(head):
         if not unclaimed[call_id]:
             return None
         result = unclaimed[call_id].popleft()
         seen = _seen(name, arguments, result, attachments.get(call_id))
-        kind: Kind = kind_of(name, arguments) if kind_of is not None else "unknown"
+        kind = _kind(result, name, arguments, kind_of)
         reason = result.get("error_class")
         calls.append(
             round_call(
@@ -256,8 +308,11 @@ def _stored_round(
                 kind,
                 failed_for=reason if isinstance(reason, str) else None,
                 harness=result.get("harness") is True,
+                known=result.get("known") is True,
             )
         )
+        if calls[-1].error_class is None:
+            values.update(_scalars(result.get("values")))
         elapsed_ms += _count(result.get("elapsed_ms"))
         anchor = call_id
     if not calls:
@@ -268,8 +323,18 @@ def _stored_round(
         elapsed_ms + _count(head.get("model_ms")),
         _count(fields.get("prompt_tokens")),
         _count(fields.get("completion_tokens")),
+        _count(fields.get("cost_micros")),
     )
-    return StoredRound(tuple(calls), spent, anchor)
+    return StoredRound(tuple(calls), spent, anchor, values or None)
+
+
+def _kind(result: Message, name: str, arguments: str, kind_of: KindOf | None) -> Kind:
+    """As it was stored, or as it is told now."""
+    stored = result.get("kind")
+    for kind in _KINDS:
+        if stored == kind:
+            return kind
+    return kind_of(name, arguments) if kind_of is not None else "unknown"
 
 
 def _seen(
@@ -284,6 +349,17 @@ def _seen(
         digest if isinstance(digest, str) else None,
         exempt if isinstance(exempt, bool) else None,
     )
+
+
+def _scalars(values: object) -> dict[str, Value]:
+    """What a call told of the state; a refused or failed one tells nothing that it did."""
+    if not isinstance(values, Mapping):
+        return {}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(name, str) and isinstance(value, int | float | str)
+    }
 
 
 def _count(value: object) -> int:

@@ -12,10 +12,11 @@ from guard.model import (
     NoProgressCall,
     NoProgressTail,
     Nudge,
+    Thresholds,
     Verdict,
 )
-from guard.notice import build_loop_text, build_no_progress_notice
-from guard.policy import RULES, Rules, verdict_at
+from guard.notice import build_loop_text, loop_notice
+from guard.policy import RULES, THRESHOLDS, Rules, announced, thresholds_of, verdict_at
 
 MAX_FAULTS = 32
 """Different faults a guard remembers; more say nothing new."""
@@ -39,18 +40,20 @@ def advance(
         return None, Verdict.CONTINUE
     key = round_key(counted)
     if tail is not None and tail.last_round_key == key:
-        grown = replace(tail, streak=tail.streak + 1)
+        grown = NoProgressTail(tail.streak + 1, key, tail.nudged_at)
     else:
         grown = NoProgressTail(1, key, ())
-    verdict = verdict_of(grown)
+    verdict = verdict_of(grown, thresholds_of(counted))
     if verdict is Verdict.NUDGE:
         grown = replace(grown, nudged_at=(*grown.nudged_at, grown.streak))
     return grown, verdict
 
 
-def verdict_of(tail: NoProgressTail | None) -> Verdict:
+def verdict_of(tail: NoProgressTail | None, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     """What the round that led to *tail* still asks for; a run resumed after a crash asks first."""
-    return Verdict.CONTINUE if tail is None else verdict_at(tail.streak, tail.nudged_at)
+    if tail is None:
+        return Verdict.CONTINUE
+    return verdict_at(tail.streak, tail.nudged_at, thresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,9 @@ class NoProgressGuard:
     def observe_call(self, call: NoProgressCall, known: Evidence | None = None) -> None:
         """Add a call to the open round; *known* spares computing its evidence again."""
         found = known or evidence(call, self._rules)
+        contract = self._rules.contracts.get(text_of(call.tool_name))
+        if contract is not None:
+            found = replace(found, thresholds=contract.thresholds)  # *known* may come of a store
         for fault in found.faults:
             if len(self._faults) < MAX_FAULTS:
                 self._faults[fault] = None
@@ -104,7 +110,9 @@ class NoProgressGuard:
         if self._verdict is Verdict.CONTINUE:
             return None
         self._verdict = Verdict.CONTINUE
-        text = build_no_progress_notice(self.streak, self.tool_names, self._locale)
+        thresholds = thresholds_of(seen.evidence for seen in self._counted)
+        limit = announced(thresholds.nudge_at, thresholds.abort_at, self.streak)
+        text = loop_notice(self.streak, self.tool_names, limit, self._locale)
         return Nudge(self._anchor_tool_call_id, text)
 
     @property

@@ -82,7 +82,11 @@ class Budget:
         return spent, NONE
 
     def _decision(self, asks: Asks, code: str, spent: BudgetState, event: Round) -> Decision:
-        return Decision(asks, self.id, code, streak=spent.rounds, tools=event.tools)
+        limit = self._limit(code) if asks == "nudge" else 0
+        return Decision(asks, self.id, code, streak=spent.rounds, tools=event.tools, limit=limit)
+
+    def _limit(self, code: str) -> int:
+        return next(limit for _, limit, other in self._set() if other == code)
 
     def _set(self) -> list[tuple[str, int, str]]:
         """The limits there are: name, limit, code."""

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from guard.rounds import NONE, Asks, Decision, Event, Turn, Value
+from guard.rounds import NONE, Decision, Event, Round, Turn, Value
 
 Counts = Literal["grows", "shrinks", "changes", "reaches"]
 """What a value has to do to be progress: pass its best so far, fall below it, be one that was not
 there before, or become the target."""
+
+StopCode = Literal["no_progress", "handoff"]
+"""How a run ends whose task does not move: with what it has, or with a person."""
 
 Outcome = Literal["progress", "no_progress", "completed"]
 
@@ -42,6 +45,10 @@ class ContractState:
     """Of each field what was told last."""
     streak: int = 0
     """Rounds in a row without progress."""
+    version: int = 0
+    """Rounds that made progress."""
+    is_done: bool = False
+    """All targets were reached; what comes then is not judged by the contract any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,7 @@ class Contract:
     fields: tuple[Field, ...]
     stop_after: int = 2
     nudge_after: int | None = None
+    stop_code: StopCode = "no_progress"
     id: str = "progress_contract"
 
     @property
@@ -60,23 +68,48 @@ class Contract:
         return ContractState(tuple(() if one is None else (one,) for one in initial), initial)
 
     def advance(self, state: ContractState, event: Event) -> tuple[ContractState, Decision]:
-        """See `Rule`. A person's message starts the count anew, not what was reached."""
+        """See `Rule`.
+
+        A person's message starts the count anew, not what was reached. A round of waits alone may
+        move the state, but never counts against it.
+        """
         if isinstance(event, Turn):
             return replace(state, streak=0), NONE
-        if not event.counted:
+        if state.is_done:
             return state, NONE
-        # What a refused or failed call says of the state is nothing that it did.
-        values = {} if event.failure is not None else event.values or {}
-        state, outcome = compare(self.fields, state, values)
+        after, outcome = compare(self.fields, state, _values(event))
         if outcome == "completed":
-            return state, Decision("stop", self.id, "completed", tools=event.tools)
+            return after, Decision("stop", self.id, "completed", tools=event.tools)
         if outcome == "progress":
-            return state, NONE
+            return after, NONE
+        if all(call.waits for call in event.counted):
+            return replace(after, streak=state.streak), NONE
+        return after, self._stalled(after, event)
+
+    def _stalled(self, state: ContractState, event: Round) -> Decision:
         is_end = state.streak >= self.stop_after
         if not is_end and state.streak != self.nudge_after:
-            return state, NONE
-        asks: Asks = "stop" if is_end else "nudge"
-        return state, Decision(asks, self.id, "no_progress", streak=state.streak, tools=event.tools)
+            return NONE
+        return Decision(
+            "stop" if is_end else "nudge",
+            self.id,
+            self.stop_code,
+            streak=state.streak,
+            tools=event.tools,
+            limit=0 if is_end else self.stop_after,
+            fields=self._open(state),
+        )
+
+    def _open(self, state: ContractState) -> tuple[str, ...]:
+        """The fields that have not reached their target, each once; all of those without one."""
+        pairs = zip(self.fields, state.last, strict=True)
+        return tuple(
+            dict.fromkeys(
+                part.name
+                for part, now in pairs
+                if part.target is None or not _same(now, part.target)
+            )
+        )
 
 
 def compare(
@@ -92,12 +125,31 @@ def compare(
         if part.counts == "reaches"
     ]
     if reached and all(reached):
-        return ContractState(seen, last), "completed"
-    # The first sight of a value that had no initial one is where it starts, not progress.
-    moved = any(before and after != before for before, after in zip(state.seen, seen, strict=True))
-    if moved:
-        return ContractState(seen, last), "progress"
-    return ContractState(seen, last, state.streak + 1), "no_progress"
+        return ContractState(seen, last, 0, state.version + 1, True), "completed"
+    if any(map(_moved, fields, state.seen, seen)):
+        return ContractState(seen, last, 0, state.version + 1), "progress"
+    return ContractState(seen, last, state.streak + 1, state.version), "no_progress"
+
+
+def _moved(field: Field, before: tuple[Value, ...], after: tuple[Value, ...]) -> bool:
+    """Whether the field made progress.
+
+    The first sight of a value that had no initial one is where it starts; a target that stands
+    there already is reached all the same.
+    """
+    if not before:
+        return bool(after) and field.counts == "reaches" and _same(after[0], field.target)
+    return after != before
+
+
+def _values(event: Round) -> Mapping[str, Value]:
+    """What the round tells of the state.
+
+    What a refused or failed call says is nothing that it did, and what another run found before is
+    nothing that this one did.
+    """
+    is_known = bool(event.counted) and all(call.known for call in event.counted)
+    return {} if is_known or event.failure is not None else event.values or {}
 
 
 def _told(value: Value | None) -> Value | None:

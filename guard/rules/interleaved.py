@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from guard.rounds import NONE, Asks, Decision, Event, Turn
+from guard.policy import announced
+from guard.rounds import LOOP_CODE, NONE, Asks, Decision, Event, Round, Turn, is_alike
 
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
     """What the last rounds did, the newest first, and what was told of."""
 
-    rounds: tuple[tuple[str, str], ...] = ()
-    """Of each round its `key` and `alike`."""
-    told: tuple[tuple[str, int], ...] = ()
-    """Rounds, as `alike`, that were told of and still stand in the window, with the count then."""
+    rounds: tuple[Round, ...] = ()
+    told: tuple[tuple[Round, int], ...] = ()
+    """Rounds that were told of and still stand in the window, with the count then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,30 @@ class InterleavedRepeat:
             return WindowState(), NONE
         if not event.counted:
             return state, NONE
-        key, alike = event.key, event.alike
-        rounds = ((key, alike), *state.rounds)[: self.window_rounds]
-        count = sum([one[0] == key or one[1] == alike for one in rounds])
+        key = event.key
+        rounds = (event, *state.rounds)[: self.window_rounds]
+        count = sum([one.key == key or is_alike(one, event) for one in rounds])
         told = state.told
         if told:
-            told = tuple([one for one in told if any(one[0] == other for _, other in rounds)])
+            told = tuple([one for one in told if _stands(one[0], rounds)])
         if self.stop_at is not None and count >= self.stop_at:
-            return WindowState(rounds, told), self._decision("stop", count, event.tools)
-        if count in self.nudge_at and (alike, count) not in told:
-            nudged = WindowState(rounds, (*told, (alike, count)))
-            return nudged, self._decision("nudge", count, event.tools)
+            return WindowState(rounds, told), self._decision("stop", count, event)
+        if count in self.nudge_at and not _is_told(told, event, count):
+            nudged = WindowState(rounds, (*told, (event, count)))
+            return nudged, self._decision("nudge", count, event)
         return WindowState(rounds, told), NONE
 
-    def _decision(self, asks: Asks, count: int, tools: tuple[str, ...]) -> Decision:
-        return Decision(asks, self.id, "no_progress_loop", streak=count, tools=tools)
+    def _decision(self, asks: Asks, count: int, event: Round) -> Decision:
+        limit = announced(self.nudge_at, self.stop_at, count)
+        return Decision(asks, self.id, LOOP_CODE, streak=count, tools=event.tools, limit=limit)
+
+
+def _stands(told: Round, rounds: tuple[Round, ...]) -> bool:
+    for one in rounds:
+        if one is told or is_alike(one, told):
+            return True
+    return False
+
+
+def _is_told(told: tuple[tuple[Round, int], ...], event: Round, count: int) -> bool:
+    return any(then == count and is_alike(one, event) for one, then in told)

@@ -2,17 +2,30 @@
 
 from dataclasses import dataclass
 
-from guard.rounds import NONE, Asks, Decision, Event, Round, Turn
+from guard.policy import announced
+from guard.rounds import (
+    LOOP_CODE,
+    NONE,
+    Asks,
+    Decision,
+    Event,
+    Round,
+    RoundCall,
+    Turn,
+    was_seen,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class NoNewsState:
     """What the last rounds showed, and which of them had no news."""
 
-    seen: tuple[frozenset[str], ...] = ()
-    """Of each round, the newest first, its `shown`."""
+    seen: tuple[tuple[RoundCall, ...], ...] = ()
+    """Of each round, the newest first, its counted calls."""
     without_news: tuple[bool, ...] = ()
     """The newest first."""
+    told: tuple[tuple[tuple[RoundCall, ...], int], ...] = ()
+    """Rounds of which the model was reminded and that are still remembered, with the count then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +48,35 @@ class NoNews:
         return NoNewsState()
 
     def advance(self, state: NoNewsState, event: Event) -> tuple[NoNewsState, Decision]:
-        """See `Rule`. A round of waits alone leaves the state as it is."""
+        """See `Rule`. A round of waits alone leaves the state as it is.
+
+        The count is that of the window, so a relapse goes on from where it stood; the model is
+        reminded of it once, and of a round of another kind again.
+        """
         if isinstance(event, Turn):
             return NoNewsState(), NONE
         if not event.counted:
             return state, NONE
-        is_known = _knows(state.seen, event)
-        grown = NoNewsState(
-            (event.shown, *state.seen)[: self.memory_rounds],
-            (is_known, *state.without_news)[: self.window_rounds],
-        )
-        return grown, self._decision(sum(grown.without_news), is_known, event.tools)
-
-    def _decision(self, count: int, is_known: bool, tools: tuple[str, ...]) -> Decision:
-        if not is_known:
-            return NONE
+        is_known = all(call.known or was_seen(call, state.seen) for call in event.counted)
+        seen = (event.counted, *state.seen)[: self.memory_rounds]
+        without_news = (is_known, *state.without_news)[: self.window_rounds]
+        told = state.told
+        if told:
+            told = tuple([one for one in told if any(one[0] is calls for calls in seen)])
+        count = sum(without_news)
         is_end = self.stop_at is not None and count >= self.stop_at
-        if not is_end and count not in self.nudge_at:
-            return NONE
-        asks: Asks = "stop" if is_end else "nudge"
-        return Decision(asks, self.id, "no_progress_loop", streak=count, tools=tools)
+        if not is_known or not (is_end or count in self.nudge_at):
+            return NoNewsState(seen, without_news, told), NONE
+        others = tuple([one for one in told if one[1] != count or not _is_same(event, one[0])])
+        grown = NoNewsState(seen, without_news, (*others, (event.counted, count)))
+        if not is_end and len(others) < len(told):
+            return grown, NONE  # a relapse: the model was told of this very round
+        return grown, self._decision("stop" if is_end else "nudge", count, event)
+
+    def _decision(self, asks: Asks, count: int, event: Round) -> Decision:
+        limit = announced(self.nudge_at, self.stop_at, count)
+        return Decision(asks, self.id, LOOP_CODE, streak=count, tools=event.tools, limit=limit)
 
 
-def _knows(seen: tuple[frozenset[str], ...], event: Round) -> bool:
-    """Whether each call had this result before, by its digest or by its class."""
-    for call in event.counted:
-        exact = f"{call.action_digest} {call.result_digest}"
-        alike = f"{call.action_digest} {call.result_class}"
-        for before in seen:
-            if exact in before or alike in before:
-                break
-        else:
-            return False
-    return True
+def _is_same(event: Round, told: tuple[RoundCall, ...]) -> bool:
+    return all(was_seen(call, [told]) for call in event.counted)

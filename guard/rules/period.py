@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from guard.rounds import NONE, Asks, Decision, Event, Turn
+from guard.rounds import LOOP_CODE, NONE, Asks, Decision, Event, Turn
 
 MIN_PERIOD = 2
 MAX_PERIOD = 5
@@ -67,16 +67,19 @@ class Period:
         return grown, Decision(
             asks,
             self.id,
-            "no_progress_loop",
+            LOOP_CODE,
             streak=found.laps * found.period,
             laps=found.laps,
             period=found.period,
             tools=event.tools,
+            limit=self.stop_laps if asks == "nudge" else 0,
         )
 
 
 def cycle_of(state: PeriodState) -> Cycle:
     """The cycle that *state* is in after its last round."""
+    if len(set(state.action_keys)) < 2:
+        return NO_CYCLE
     for period, count in enumerate(state.held_rounds, MIN_PERIOD):
         laps = count // period + 1
         if laps >= 2 and len(set(state.action_keys[:period])) >= 2:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from guard.rounds import NONE, Asks, Decision, Event, Kind, RoundCall, Turn
+from guard.rounds import LOOP_CODE, NONE, Asks, Decision, Event, Kind, RoundCall, Turn
 
 DEFAULT_LIMIT = 3
 """Rounds in a row at which the run ends; one earlier the model is warned."""
@@ -58,4 +58,5 @@ class RepeatCycle:
             return NONE  # a first sighting is no repetition, whatever the limit
         asks: Asks = "stop" if is_end else "nudge"
         tools = tuple(dict.fromkeys(call.tool_name for call in calls))
-        return Decision(asks, self.id, "no_progress_loop", streak=streak, tools=tools)
+        limit = 0 if is_end else self.limit
+        return Decision(asks, self.id, LOOP_CODE, streak=streak, tools=tools, limit=limit)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from guard.rounds import NONE, Decision, Event, Round, Turn
+from guard.policy import announced
+from guard.rounds import LOOP_CODE, NONE, Asks, Decision, Event, Round, Turn
 
 _SEEN = 24
 """Calls with their results that are remembered, to tell news from what is known."""
@@ -68,8 +69,9 @@ class SameError:
         return SameErrorState(seen=(event.key, *state.seen)[:_SEEN])
 
     def _decision(self, streak: int, event: Round) -> Decision:
-        if self.stop_at is not None and streak >= self.stop_at:
-            return Decision("stop", self.id, "no_progress_loop", streak=streak, tools=event.tools)
-        if streak in self.nudge_at:
-            return Decision("nudge", self.id, "no_progress_loop", streak=streak, tools=event.tools)
-        return NONE
+        is_end = self.stop_at is not None and streak >= self.stop_at
+        if not is_end and streak not in self.nudge_at:
+            return NONE
+        asks: Asks = "stop" if is_end else "nudge"
+        limit = announced(self.nudge_at, self.stop_at, streak)
+        return Decision(asks, self.id, LOOP_CODE, streak=streak, tools=event.tools, limit=limit)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from guard.rounds import NONE, Decision, Event, Turn
+from guard.rounds import LOOP_CODE, NONE, Decision, Event, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,6 @@ class SameResult:
         grown = SameResultState(key, state.streak + 1, state.different + is_other, event.action_key)
         if is_other and grown.different in self.nudge_at:
             return grown, Decision(
-                "nudge", self.id, "no_progress_loop", streak=grown.streak, tools=event.tools
+                "nudge", self.id, LOOP_CODE, streak=grown.streak, tools=event.tools
             )
         return grown, NONE

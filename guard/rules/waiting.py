@@ -53,4 +53,5 @@ class Waiting:
 
     def _decision(self, asks: Asks, spent: WaitState, event: Round) -> Decision:
         tools = tuple(dict.fromkeys(call.tool_name for call in event.calls))
-        return Decision(asks, self.id, "budget_wait", streak=spent.rounds, tools=tools)
+        limit = self.rounds if asks == "nudge" else 0
+        return Decision(asks, self.id, "budget_wait", streak=spent.rounds, tools=tools, limit=limit)

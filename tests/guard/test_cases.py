@@ -27,6 +27,7 @@ from guard import (
     NoProgressTail,
     Nudge,
     Rules,
+    ToolContract,
     apply_no_progress_notices,
     drop_fields,
     pin_notice,
@@ -40,7 +41,9 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 REGISTERED: Mapping[str, Rules] = {
-    "G28": Rules(normalisers={"message": drop_fields("messageId", "runId", "receipt")}),
+    "G28": Rules(
+        contracts={"message": ToolContract(result=drop_fields("messageId", "runId", "receipt"))}
+    ),
     "G48": Rules(exempt_calls=(lambda call: call.tool_name == "view_background_agent",)),
 }
 """Rules with which the case has the verdict of its `alt`."""

@@ -13,6 +13,7 @@ from guard import (
     NoProgressCall,
     Normaliser,
     Rules,
+    ToolContract,
     action_digest,
     drop_fields,
     evidence,
@@ -172,8 +173,11 @@ def test_digests_have_one_size() -> None:
 
 def test_a_tool_rule_decides_what_is_compared() -> None:
     rules = Rules(
-        normalisers=MappingProxyType(
-            {"send": drop_fields("messageId", "receipt"), "job": keep_fields("state")}
+        contracts=MappingProxyType(
+            {
+                "send": ToolContract(result=drop_fields("messageId", "receipt")),
+                "job": ToolContract(result=keep_fields("state")),
+            }
         )
     )
 
@@ -194,7 +198,7 @@ def test_a_tool_rule_may_compare_plain_text() -> None:
     def folded(value: object) -> object:
         return value.casefold() if isinstance(value, str) else value
 
-    rules = Rules(normalisers={"say": folded})
+    rules = Rules(contracts={"say": ToolContract(result=folded)})
     assert result_digest(NoProgressCall("say", "", "Hello"), rules) == of("hello", "say")
 
 
@@ -213,7 +217,7 @@ def test_a_tool_rule_that_fails_is_replaced_by_the_text_rule(
     rule: Normaliser,
 ) -> None:
     call = NoProgressCall("bad", "{}", '{"a": 1}  ')
-    found = evidence(call, Rules(normalisers={"bad": rule}))
+    found = evidence(call, Rules(contracts={"bad": ToolContract(result=rule)}))
     assert found.result_digest == sha256(b'{"a": 1}').hexdigest()[:16]
     assert len(found.faults) == 1
     assert "bad" in found.faults[0]

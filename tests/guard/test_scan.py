@@ -17,6 +17,7 @@ from guard import (
     NoProgressTail,
     Nudge,
     Rules,
+    ToolContract,
     apply_no_progress_notices,
     build_no_progress_notice,
     drop_fields,
@@ -272,7 +273,7 @@ def test_content_may_be_text_nothing_or_parts() -> None:
 
 
 def test_rules_of_tools_hold_in_replay() -> None:
-    rules = Rules(normalisers={"send": drop_fields("messageId")})
+    rules = Rules(contracts={"send": ToolContract(result=drop_fields("messageId"))})
     history = replace(started(), rules=rules)
     for number in range(5):
         content = json.dumps({"ok": True, "messageId": number})
@@ -287,7 +288,9 @@ def test_faults_of_rules_are_told() -> None:
     def broken(value: object) -> object:
         raise ValueError
 
-    history = replace(started(), rules=Rules(normalisers={"grep_search": broken}))
+    history = replace(
+        started(), rules=Rules(contracts={"grep_search": ToolContract(result=broken)})
+    )
     history.add_rounds(3, GREP)
     assert scan_of(history).faults == ("result rule for 'grep_search': ValueError",)
 

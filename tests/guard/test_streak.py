@@ -15,6 +15,7 @@ from guard import (
     NoProgressTail,
     Nudge,
     Rules,
+    ToolContract,
     Verdict,
     advance,
     evidence,
@@ -226,7 +227,7 @@ def test_a_failing_rule_of_a_tool_does_not_keep_the_guard_from_counting() -> Non
     def broken(value: object) -> object:
         raise ValueError(value)
 
-    guard = NoProgressGuard(rules=Rules(normalisers={"grep_search": broken}))
+    guard = NoProgressGuard(rules=Rules(contracts={"grep_search": ToolContract(result=broken)}))
     taken = actions(guard, [GREP] * 15)
     assert taken[14] == "Abort"
     assert guard.faults == ("result rule for 'grep_search': ValueError",)

@@ -1,12 +1,27 @@
 """The progress contract: values of a state, and what of them is progress."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.rounds import TURN, Decision, Event, Round, Value, round_of
+from guard import NoProgressCall
+from guard.policies import STRICT, PolicyGuard, with_contract
+from guard.rounds import (
+    TURN,
+    Decision,
+    Event,
+    Round,
+    StoredRound,
+    Value,
+    round_call,
+    round_of,
+    stored_events,
+)
 from guard.rules.contract import Contract, Counts, Field
-from tests.guard.rules.rounds import call, decisions, wait
+from tests.guard.history import History
+from tests.guard.rules.rounds import WAIT, call, decisions, wait
 
 RESEARCH = Contract(
     (
@@ -35,7 +50,12 @@ def test_two_steps_without_news_end_the_run_with_one_fact_and_one_gap() -> None:
     made = decisions(RESEARCH, events)
     assert [decision.asks for decision in made] == ["none", "none", "none", "stop"]
     assert made[3] == Decision(
-        "stop", "progress_contract", "no_progress", streak=2, tools=("search",)
+        "stop",
+        "progress_contract",
+        "no_progress",
+        streak=2,
+        tools=("search",),
+        fields=("evidence_count", "open_gaps"),
     )
 
 
@@ -91,6 +111,69 @@ def test_a_person_starts_the_count_anew_and_keeps_what_was_reached() -> None:
     ]
 
 
+def test_a_failed_call_beside_another_tells_nothing_that_it_did() -> None:
+    history = History(stores_evidence=True)
+    refused = NoProgressCall("close", "1", '{"error":"denied","message":"the user refused"}')
+    for told in ({"evidence_count": 1}, {}):
+        history.add_round(refused, NoProgressCall("look", "1", "fine"))
+        history.messages[-2] = {**history.messages[-2], "values": {"evidence_count": 9}}
+        history.messages[-1] = {**history.messages[-1], "values": told}
+    events = [one for one in stored_events(history.messages) if isinstance(one, StoredRound)]
+    assert [event.values for event in events] == [{"evidence_count": 1}, None]
+
+
+def test_what_another_run_found_before_is_a_step_that_tells_nothing() -> None:
+    known = round_call(NoProgressCall("search", "x", "A"), known=True)
+    alone = round_of((known,), values={"evidence_count": 1})
+    assert codes(RESEARCH, [alone, alone]) == ["", "no_progress"]
+    beside = round_of((known, call("open:B")), values={"evidence_count": 1})
+    assert codes(RESEARCH, [alone, beside]) == ["", ""]
+
+
+def test_a_task_that_does_not_move_may_be_handed_to_a_person() -> None:
+    rule = replace(RESEARCH, stop_code="handoff", nudge_after=1)
+    made = decisions(rule, [step("a"), step("a")])
+    assert [(decision.asks, decision.code) for decision in made] == [
+        ("nudge", "handoff"),
+        ("stop", "handoff"),
+    ]
+    assert codes(rule, [step("a", open_gaps=0)]) == ["completed"]
+
+
+def test_the_goal_is_looked_for_before_the_lack_of_progress() -> None:
+    fields = tuple(Field(name, "reaches", target=1, initial=0) for name in "ab")
+    events: list[Event] = [
+        step("x", a=1),
+        step("x", b=1, a=0),
+        step("x", b=0, a=1),
+        step("x", b=1),  # the second in a row that shows nothing new, and both are reached
+    ]
+    assert codes(Contract(fields, 2), events) == ["", "", "", "completed"]
+
+
+def test_waits_that_move_the_state_start_the_count_anew_and_never_add_to_it() -> None:
+    quiet, moved = wait(), replace(wait(), values={"evidence_count": 1})
+    assert codes(RESEARCH, [step("a"), quiet, moved, step("a"), quiet, moved, quiet]) == [""] * 7
+    assert codes(RESEARCH, [quiet, quiet, step("a"), step("a")]) == ["", "", "", "no_progress"]
+    reached = replace(wait(), values={"open_gaps": 0})
+    assert codes(RESEARCH, [reached]) == ["completed"]
+
+
+def test_waits_are_told_to_the_contract_in_a_wait_lane_too() -> None:
+    waits = round_call(WAIT)
+    guard = PolicyGuard(with_contract(STRICT, RESEARCH))
+    stops = []
+    for calls, values in (
+        ([call("a")], None),
+        ([waits], {"evidence_count": 1}),
+        ([call("b")], None),
+        ([waits], None),
+        ([call("c")], None),
+    ):
+        stops.append(guard.end_round(calls, values=values).stop)
+    assert [stop.code if stop else "" for stop in stops] == ["", "", "", "", "no_progress"]
+
+
 def test_a_wait_is_no_step() -> None:
     assert codes(RESEARCH, [step("a"), wait(), wait(), step("a")]) == ["", "", "", "no_progress"]
 
@@ -127,3 +210,21 @@ def test_any_values_are_judged_and_equal_ones_are_never_progress_twice(
         state, _ = rule.advance(state, round_of((call("a", "x"),), values=values))
         again, _ = rule.advance(state, round_of((call("a", "x"),), values=values))
         assert again.streak == state.streak + 1
+
+
+def test_a_target_that_is_there_at_first_sight_is_progress() -> None:
+    rule = Contract((Field("state", "reaches", target="ok"), Field("tests", "reaches", target=0)))
+    state, _ = rule.advance(rule.start, step("look", state="ok"))
+    assert (state.streak, state.version) == (0, 1)
+    state, _ = rule.advance(rule.start, step("look", state="open"))
+    assert (state.streak, state.version) == (1, 0)
+
+
+def test_a_contract_that_was_reached_judges_no_more() -> None:
+    rule = Contract((Field("tests", "reaches", target=0, initial=3),))
+    events: list[Event] = [
+        step("test", tests=0),
+        TURN,
+        *(step(f"look {n}", tests=0) for n in range(5)),
+    ]
+    assert codes(rule, events) == ["completed"] + [""] * 6

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.rounds import Event, round_of
+from guard import NoProgressCall
+from guard.rounds import Event, round_call, round_of
 from guard.rules.no_news import NoNews
 from tests.guard.rules.rounds import EVENTS, ROUNDS, asked, call, decisions, rounds
 
@@ -34,6 +35,30 @@ def test_a_result_of_the_same_class_or_the_same_digest_is_no_news(result: str) -
 def test_work_between_keeps_it_quiet() -> None:
     edits = [("edit", n) if n % 2 else ("test", "same failure") for n in range(60)]
     assert asked(RULE, rounds(*edits))["stop"] == []
+
+
+def test_what_another_run_found_before_is_no_news() -> None:
+    known = [
+        round_of((round_call(NoProgressCall("search", f"{n}", f"{n}"), known=True),))
+        for n in range(7)
+    ]
+    assert asked(RULE, known) == {"nudge": [5], "stop": [7]}
+
+
+def test_a_loop_that_stays_at_its_count_is_told_of_once() -> None:
+    edits = [("edit", n) if n % 2 else ("test", "same failure") for n in range(60)]
+    assert asked(RULE, rounds(*edits)) == {"nudge": [11], "stop": []}
+    noisy = [("edit", n) if n % 2 else ("test", f"failed after {n} ms") for n in range(60)]
+    assert asked(RULE, rounds(*noisy)) == {"nudge": [11], "stop": []}
+
+
+def test_a_relapse_keeps_its_count_and_another_loop_is_told_of_too() -> None:
+    first = [("a", 1)] * 6
+    relapse = rounds(*first, ("x", 1), *[("a", 1)] * 2)
+    assert asked(RULE, relapse) == {"nudge": [6], "stop": [9]}
+    quiet = [(f"new {n}", n) for n in range(9)]
+    another = rounds(*first, *quiet, *[("b", 2)] * 6)
+    assert asked(RULE, another) == {"nudge": [6, 21], "stop": []}
 
 
 @given(st.lists(ROUNDS, max_size=30), st.integers(0, 29))

@@ -12,14 +12,19 @@ from guard.policies import (
     NO_RULING,
     POLICIES,
     STRICT,
+    UNATTENDED,
     Mode,
     Policy,
     PolicyGuard,
     Ruling,
     Use,
     scan_rounds,
+    with_contract,
+    with_rules,
 )
-from guard.rounds import RoundCall, round_call, stored_events
+from guard.rounds import RoundCall, StoredRound, round_call, stored_events
+from guard.rules.contract import Contract, Field
+from guard.rules.hand_off import HandOff
 from guard.rules.no_progress import NoProgress
 from guard.rules.repeat_cycle import RepeatCycle
 from guard.rules.same_error import SameError
@@ -98,6 +103,67 @@ def test_no_call_makes_a_policy_raise(name: str, arguments: str, content: str) -
     made = round_call(NoProgressCall(name, arguments, content))
     for policy in POLICIES.values():
         lived(policy, [[made]] * 8)
+
+
+TOLD = st.fixed_dictionaries(
+    {},
+    optional={
+        "known": st.booleans() | st.just("yes"),
+        "error_class": st.sampled_from(["", "error: no", "timed out"]),
+        "harness": st.booleans(),
+        "kind": st.sampled_from(["read", "send", "wait", "sent"]),
+        "elapsed_ms": st.integers(-5, 5000),
+        "values": st.dictionaries(
+            st.sampled_from(["n", "m"]), st.integers(0, 3) | st.none() | st.just([1])
+        ),
+    },
+)
+EVERYTHING = with_contract(
+    with_rules(UNATTENDED, Use(HandOff())),
+    Contract((Field("n", "grows", initial=0), Field("m", "changes")), 5, 3),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.tuples(CALLS | FAILURES, TOLD), min_size=1, max_size=3), max_size=15))
+def test_round_by_round_and_all_at_once_are_the_same_with_all_that_is_stored(
+    rounds: list[list[tuple[NoProgressCall, dict[str, Any]]]],
+) -> None:
+    history, guard, rulings = History(stores_evidence=True), PolicyGuard(EVERYTHING), []
+    for each in rounds:
+        begins = len(history.messages)
+        history.add_round(*[one for one, _ in each])
+        for place, (_, told) in enumerate(each, begins + 1):
+            history.messages[place] = {**history.messages[place], **told}
+        (event,) = stored_events(history.messages[begins:], history.attachments)
+        assert isinstance(event, StoredRound)
+        assert event.calls == tuple(built(one, told) for one, told in each)
+        assert event.values == merged(each, event.calls)
+        rulings.append(guard.end_round(event.calls, event.spent, event.values))
+    events = stored_events(history.messages, history.attachments)
+    assert scan_rounds(EVERYTHING, events) == (guard.state, rulings)
+
+
+def built(call: NoProgressCall, told: dict[str, Any]) -> RoundCall:
+    kind = told.get("kind", "unknown")
+    return round_call(
+        call,
+        kind="unknown" if kind == "sent" else kind,
+        failed_for=told.get("error_class"),
+        harness=told.get("harness", False),
+        known=told.get("known") is True,
+    )
+
+
+def merged(
+    each: list[tuple[NoProgressCall, dict[str, Any]]], calls: tuple[RoundCall, ...]
+) -> dict[str, int] | None:
+    values: dict[str, int] = {}
+    for (_, told), seen in zip(each, calls, strict=True):
+        if seen.error_class is None:
+            named = told.get("values", {}).items()
+            values |= {name: value for name, value in named if isinstance(value, int)}
+    return values or None
 
 
 REPEATS: list[list[RoundCall]] = [[call("a", 1)]] * 4
