@@ -1,12 +1,15 @@
 """The chat message as a value: roles, calls, results, pictures."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 Role = Literal["user", "assistant", "tool"]
+
+StateValue = int | float | str | bool
+"""A value of a run's state that an authoritative tool told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,20 @@ class Evidence:
     result_digest: str
     exempt: bool
     error_class: str | None = None
+    """The normalised reason of a failure."""
     elapsed_ms: int = 0
     harness: bool = False
     """Written by the harness (a cancel, a restart), so it neither counts nor clears a streak."""
+    known: bool = False
+    """Another subagent of the same run made this call with this result before."""
+    kind: str = "unknown"
+    """What the call did to the world: `read`, `write`, `send`, `wait`."""
+    contract: str = ""
+    """Key of the progress contract that the two below are told by."""
+    values: Mapping[str, StateValue] = field(default_factory=dict)
+    """By field of the contract, what the result told of it."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """By item of the contract, what the result verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +135,6 @@ class Summary:
 
     first_kept_seq: int
     """Messages with a smaller `seq` left the prompt; they stay in the store."""
-    tail_json: str | None = field(default=None)
-    """The guard's tail as it stood before the first kept round."""
 
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")

@@ -94,8 +94,6 @@ def _inherited(window: Sequence[Message]) -> list[Message]:
     ]
     first_kept = next((copy.seq for copy in copies if copy.summary_of is None), len(copies) + 1)
     return [
-        copy
-        if copy.summary_of is None
-        else replace(copy, summary_of=Summary(first_kept, copy.summary_of.tail_json))
+        copy if copy.summary_of is None else replace(copy, summary_of=Summary(first_kept))
         for copy in copies
     ]

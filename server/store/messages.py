@@ -23,12 +23,20 @@ from server.message import (
 )
 from server.store.codec import from_json, to_json
 from server.store.rows import changed, lock_session
-from server.store.tables import MessageRow, SessionRow, table_of
+from server.store.tables import (
+    MessageRow,
+    RunRow,
+    SessionRow,
+    SubagentExecutionRow,
+    table_of,
+)
 
 T = TypeVar("T")
 
 _MESSAGE = table_of(MessageRow)
 _SESSION = table_of(SessionRow)
+_RUN = table_of(RunRow)
+_EXECUTION = table_of(SubagentExecutionRow)
 
 # Built once, since they are sent in every round: building one costs as much as running it.
 _LAST_SEQ = sa.select(sa.func.max(_MESSAGE.c.seq)).where(
@@ -56,6 +64,11 @@ class _Evidence(msgspec.Struct, rename="camel", omit_defaults=True):
     error_class: str | None = None
     elapsed_ms: int = 0
     harness: bool = False
+    known: bool = False
+    kind: str = "unknown"
+    contract: str = ""
+    values: dict[str, int | float | str | bool] = {}
+    facts: dict[str, str] = {}
 
 
 class _Picture(msgspec.Struct, rename="camel"):
@@ -84,8 +97,6 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     is_error: bool = False
     usage: _Usage | None = None
     model_ms: int = 0
-    tail_json: str | None = None
-    """A summary's guard tail; its first kept message has a column of its own."""
 
 
 class _Function(msgspec.Struct):
@@ -174,6 +185,39 @@ async def load_from(db: AsyncConnection, session_id: str, first_seq: int) -> lis
     """The visible messages from *first_seq* on, in order."""
     query = _visible(session_id).where(_MESSAGE.c.seq >= first_seq)
     return await _load(db, query.order_by(_MESSAGE.c.seq))
+
+
+async def load_before(
+    db: AsyncConnection, session_id: str, first_kept_seq: int, *, whole: bool
+) -> list[Message]:
+    """What a compaction took from the prompt, in order.
+
+    Args:
+        whole: All of it, or only what belongs to the turn that goes on with *first_kept_seq*:
+            nothing where that message begins one. A user message that is no summary is a person's.
+    """
+    is_summary = _MESSAGE.c.first_kept_seq.is_not(None)
+    taken = _visible(session_id).where(sa.not_(is_summary), _MESSAGE.c.seq < first_kept_seq)
+    if not whole:
+        is_person = sa.and_(_MESSAGE.c.role == "user", sa.not_(is_summary))
+        turn = _visible(session_id).where(is_person, _MESSAGE.c.seq <= first_kept_seq)
+        newest = turn.order_by(_MESSAGE.c.seq.desc()).limit(1).cte("newest")
+        begin = sa.func.coalesce(sa.select(newest.c.seq).scalar_subquery(), 0)
+        taken = taken.where(_MESSAGE.c.seq >= begin)
+    return await _load(db, taken.order_by(_MESSAGE.c.seq))
+
+
+async def results_of_children(db: AsyncConnection, session_id: str) -> list[Message]:
+    """All that the session's subagents got from their tools, the oldest first."""
+    children = (
+        sa.select(_EXECUTION.c.child_session_id)
+        .join(_RUN, _RUN.c.id == _EXECUTION.c.run_id)
+        .where(_RUN.c.session_id == session_id)
+    )
+    query = sa.select(_MESSAGE).where(
+        _MESSAGE.c.session_id.in_(children), _MESSAGE.c.role == "tool"
+    )
+    return await _load(db, query.order_by(_MESSAGE.c.created_at, _MESSAGE.c.seq))
 
 
 async def last_seq(db: AsyncConnection, session_id: str) -> int:
@@ -277,7 +321,7 @@ def decode(row: sa.RowMapping) -> Message:
         is_error=metadata.is_error,
         usage=_as(Usage, metadata.usage),
         model_ms=metadata.model_ms,
-        summary_of=_decode_summary(row["first_kept_seq"], metadata.tail_json),
+        summary_of=_summary_of(row["first_kept_seq"]),
     )
 
 
@@ -294,7 +338,6 @@ def _metadata_of(message: Message) -> _Metadata:
         is_error=message.is_error,
         usage=_as(_Usage, message.usage),
         model_ms=message.model_ms,
-        tail_json=message.summary_of.tail_json if message.summary_of else None,
     )
 
 
@@ -335,8 +378,8 @@ def _decode_calls(tool_calls_json: str | None) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in calls)
 
 
-def _decode_summary(first_kept_seq: int | None, tail_json: str | None) -> Summary | None:
-    return None if first_kept_seq is None else Summary(first_kept_seq, tail_json)
+def _summary_of(first_kept_seq: int | None) -> Summary | None:
+    return None if first_kept_seq is None else Summary(first_kept_seq)
 
 
 def _as(kind: type[T], value: object | None) -> T | None:

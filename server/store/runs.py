@@ -1,7 +1,7 @@
 """Runs: the queue of a session, and who may write for a run that is under way."""
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +13,10 @@ from server.errors import Fenced, NotFound
 from server.message import FilePart
 from server.store.codec import from_json, to_json
 from server.store.rows import changed, lock_session
-from server.store.tables import DecisionRow, RunRow, SessionRow, table_of
+from server.store.tables import RunRow, SessionRow, table_of
 
 _RUN = table_of(RunRow)
 _SESSION = table_of(SessionRow)
-_DECISION = table_of(DecisionRow)
 
 # Built once, since they are sent in every round: building one costs as much as running it.
 _IS_ATTEMPT = sa.and_(
@@ -27,7 +26,6 @@ _IS_ATTEMPT = sa.and_(
 )
 _FENCE = sa.select(_RUN.c.id).where(_IS_ATTEMPT).with_for_update()
 _BEGIN_ROUND = sa.update(_RUN).where(_IS_ATTEMPT).values(rounds=sa.bindparam("begun_rounds"))
-_INSERT_DECISION = sa.insert(_DECISION)
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """The end of a lease that was given back: over by every clock."""
@@ -58,6 +56,8 @@ class QueuedInput:
     """The waiting run that this one goes on with."""
     is_quiet: bool = False
     """Having nothing to say is a good end."""
+    contract: Mapping[str, Any] | None = None
+    """The progress contract that the run is judged by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +86,6 @@ class Run:
     ended_at: datetime | None = None
     lease_owner: str | None = None
     lease_until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the guard made of one closed round."""
-
-    run_id: str
-    round: int
-    action_digest: str
-    result_digest: str
-    exempt: bool
-    streak: int
-    verdict: str
-    rule: str
-    policy: str
-    created_at: datetime
 
 
 async def insert_run(db: AsyncConnection, run: Run, *, front: bool = False) -> Run:
@@ -366,17 +350,6 @@ async def delete_queue(db: AsyncConnection, session_id: str, *, but: Collection[
     """Empty the session's queue, except of runs with these triggers; how many were dropped."""
     dropped = sa.and_(_in_queue(session_id), _RUN.c.trigger.not_in(but))
     return await changed(db, sa.delete(_RUN).where(dropped))
-
-
-async def insert_decision(db: AsyncConnection, decision: Decision) -> None:
-    """Add the guard's verdict of a round; `Duplicate` if the round has one."""
-    await db.execute(_INSERT_DECISION, asdict(decision))
-
-
-async def load_decisions(db: AsyncConnection, run_id: str) -> list[Decision]:
-    """The guard's verdicts of a run, by round."""
-    query = sa.select(_DECISION).where(_DECISION.c.run_id == run_id).order_by(_DECISION.c.round)
-    return [Decision(**row) for row in (await db.execute(query)).mappings()]
 
 
 async def _place(db: AsyncConnection, session_id: str, *, front: bool) -> int:

@@ -79,6 +79,8 @@ class Session:
     """Messages up to this are a copy of the parent's, for the prompt alone."""
     toolset: str | None = None
     """Digest of the tools as the model first saw them; None before the first run."""
+    contract_json: str | None = None
+    """The progress contract that its runs are judged by."""
 
 
 def child_of(parent: Session, child_id: str, kind: str, now: datetime) -> Session:
@@ -98,6 +100,7 @@ def child_of(parent: Session, child_id: str, kind: str, now: datetime) -> Sessio
         undelivered=None,
         inherited_seq=0,
         toolset=None,
+        contract_json=None,
     )
 
 
@@ -231,6 +234,13 @@ async def set_title(db: AsyncConnection, session_id: str, title: str, now: datet
 async def set_model(db: AsyncConnection, session_id: str, model: str | None, now: datetime) -> None:
     """Choose the model of later runs (None for the default), or `NotFound`."""
     await _update(db, session_id, model=model, updated_at=now)
+
+
+async def set_contract(
+    db: AsyncConnection, session_id: str, contract_json: str | None, now: datetime
+) -> None:
+    """Give later runs this progress contract (None for none), or `NotFound`."""
+    await _update(db, session_id, contract_json=contract_json, updated_at=now)
 
 
 async def set_queue_paused(db: AsyncConnection, session_id: str, paused: bool) -> None:

@@ -86,6 +86,8 @@ class SessionRow(SQLModel, table=True):
     """Messages up to this `seq` are a copy of the parent's: part of the prompt, not of the chat."""
     toolset: str | None = Field(default=None, foreign_key="toolset.digest")
     """The tools as the model first saw them; fixed, so that the prompt stays byte-stable."""
+    contract_json: str | None = _text()
+    """The progress contract that its runs are judged by."""
     runtime_status_json: str = Field(default="{}", sa_type=sa.Text)
     created_at: datetime = _utc()
     updated_at: datetime = _utc(index=True)
@@ -196,7 +198,7 @@ class MessageRow(SQLModel, table=True):
 
 
 class DecisionRow(SQLModel, table=True):
-    """What the guard made of one closed round."""
+    """What the run's policy made of one closed round: figures and digests, no texts."""
 
     __tablename__ = "decision"
 
@@ -206,10 +208,60 @@ class DecisionRow(SQLModel, table=True):
     result_digest: str
     exempt: bool
     streak: int
+    """Of the default rule."""
     verdict: str
     """`none`, `nudge`, `abort`."""
     rule: str
+    """That gave the verdict."""
     policy: str
+    """With its version."""
+    created_at: datetime = _utc()
+    tool_status: str = ""
+    """`ok`, `error`, `mixed`."""
+    streaks_json: str = Field(default="{}", sa_type=sa.Text)
+    """By rule, where it counts rounds."""
+    state_version: int = 0
+    """Times that the state of the contract moved in this turn."""
+    state_diff_json: str = Field(default="{}", sa_type=sa.Text)
+    """By field of the contract `[before, after]`; texts by their digest."""
+    budgets_left_json: str = Field(default="{}", sa_type=sa.Text)
+    findings_json: str = Field(default="[]", sa_type=sa.Text)
+    """Every rule that asked for anything, and what its mode made of that."""
+    threshold_source: str = ""
+    """Where the numbers come from: a policy, a contract, a tool."""
+    trace_id: str = ""
+    stop_reason: str = ""
+    """The code with which the run ends for this round."""
+    contract_id: str | None = None
+    contract_version: int | None = None
+
+
+class ShadowDecisionRow(SQLModel, table=True):
+    """What a policy that only records would have said of a round."""
+
+    __tablename__ = "shadow_decision"
+
+    run_id: str = Field(primary_key=True, foreign_key="run.id", ondelete="CASCADE")
+    round: int = Field(primary_key=True)
+    policy: str = Field(primary_key=True)
+    verdict: str
+    """`nudge`, `abort`."""
+    rule: str
+    streak: int
+    stop_reason: str
+    findings_json: str = Field(sa_type=sa.Text)
+    created_at: datetime = _utc()
+
+
+class ExplorationRow(SQLModel, table=True):
+    """A call with its result that a subagent made first of all that work for one run."""
+
+    __tablename__ = "exploration"
+
+    root_run_id: str = Field(primary_key=True, foreign_key="run.id", ondelete="CASCADE")
+    action_digest: str = Field(primary_key=True)
+    result_digest: str = Field(primary_key=True)
+    session_id: str
     created_at: datetime = _utc()
 
 
@@ -368,6 +420,8 @@ class ScheduledTaskRow(SQLModel, table=True):
     status: str = "ACTIVE"
     """`ACTIVE`, `PAUSED`, `DONE`, `INVALID`."""
     paused_reason: str | None = _text()
+    contract_json: str | None = _text()
+    """The progress contract that its runs are judged by."""
     next_at: datetime | None = _utc(nullable=True, index=True)
     created_at: datetime = _utc()
     updated_at: datetime = _utc()

@@ -22,6 +22,7 @@ from server.message import (
 from server.store.engine import Store
 from server.store.messages import (
     append_messages,
+    load_before,
     load_message,
     load_page,
     load_prompt_messages,
@@ -175,7 +176,7 @@ async def test_same_message_id_twice_is_a_duplicate_and_keeps_nothing(store: Sto
 async def test_prompt_begins_with_the_latest_summary_and_what_it_kept(store: Store) -> None:
     await make_session(store)
     old = replace(a_message("old summary"), synthetic=True, summary_of=Summary(2))
-    new = replace(a_message("new"), synthetic=True, summary_of=Summary(5, '{"streak":12}'))
+    new = replace(a_message("new"), synthetic=True, summary_of=Summary(5))
     # 1 2 3 old=4 5 6 new=7 8: the new one keeps 5 and 6
     messages = [*(a_message(str(n)) for n in (1, 2, 3)), old]
     messages += [a_message("5"), a_message("6"), new, a_message("8")]
@@ -184,7 +185,7 @@ async def test_prompt_begins_with_the_latest_summary_and_what_it_kept(store: Sto
     async with store.read() as db:
         prompt = await load_prompt_messages(db, "s1")
         assert prompt == [stored[6], stored[4], stored[5], stored[7]]
-        assert prompt[0].summary_of == Summary(5, '{"streak":12}')
+        assert prompt[0].summary_of == Summary(5)
         assert len(await load_page(db, "s1", before_seq=None, limit=99)) == 8
 
 
@@ -275,3 +276,26 @@ async def test_unknown_message_is_not_found(store: Store) -> None:
     async with store.read() as db:
         with pytest.raises(NotFound):
             await load_message(db, "nothing")
+
+
+async def test_what_a_compaction_took_is_found_again_by_turn_or_whole(store: Store) -> None:
+    await make_session(store)
+    summary = replace(a_message("summary"), synthetic=True, summary_of=Summary(6))
+    # 1 user, 2-3 round, 4 user, 5 round, 6-7 kept, 8 the summary
+    messages = [
+        a_message("first"),
+        replace(a_message("asked"), role="assistant"),
+        replace(a_message("got"), role="tool"),
+        a_message("second"),
+        replace(a_message("asked again"), role="assistant"),
+        replace(a_message("kept"), role="assistant"),
+        a_message("third"),
+        summary,
+    ]
+    async with store.write() as db:
+        stored = await append_messages(db, "s1", messages)
+    async with store.read() as db:
+        assert await load_before(db, "s1", 6, whole=False) == stored[3:5]
+        assert await load_before(db, "s1", 6, whole=True) == stored[:5]
+        assert await load_before(db, "s1", 7, whole=False) == []
+        assert await load_before(db, "s1", 1, whole=True) == []

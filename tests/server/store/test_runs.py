@@ -9,7 +9,6 @@ from server.errors import Duplicate, Fenced, NotFound
 from server.message import FilePart
 from server.store.engine import Store, open_store
 from server.store.runs import (
-    Decision,
     QueuedInput,
     Run,
     begin_round,
@@ -19,11 +18,9 @@ from server.store.runs import (
     delete_queued,
     fence,
     finish_run,
-    insert_decision,
     insert_run,
     join_run,
     list_runs,
-    load_decisions,
     load_run,
     queued,
     release_leases,
@@ -338,22 +335,3 @@ async def test_runs_are_listed_newest_first(store: Store) -> None:
             await insert_run(db, replace(a_run(f"r{number}"), created_at=later(number)))
     async with store.read() as db:
         assert [run.id for run in await list_runs(db, "s1", 3)] == ["r3", "r2", "r1"]
-
-
-async def test_decisions_come_back_by_round_and_each_round_has_one(store: Store) -> None:
-    await make_session(store)
-    await make_running(store, "r1", session_id="s1")
-
-    def decision(number: int) -> Decision:
-        verdict = "nudge" if number == 5 else "none"
-        digests = ("a" * 16, "b" * 16)
-        return Decision("r1", number, *digests, False, number, verdict, "streak", "v1", later(1))
-
-    async with store.write() as db:
-        for number in (5, 4):
-            await insert_decision(db, decision(number))
-    with pytest.raises(Duplicate):
-        async with store.write() as db:
-            await insert_decision(db, decision(5))
-    async with store.read() as db:
-        assert await load_decisions(db, "r1") == [decision(4), decision(5)]
