@@ -3,7 +3,7 @@
 The application implements `Inbox`, a platform implements `Surface`; neither sees more of the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -85,6 +85,8 @@ class Inbound:
     edit_of: str | None = None
     """Id of the user message that this one replaces."""
     model: str | None = None
+    contract: Mapping[str, object] | None = None
+    """The progress contract of its run, which only the application reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ for its run to end then, which is the one way an AG-UI client has to stop a run.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -28,8 +28,10 @@ from starlette.routing import BaseRoute, Route
 
 from channels.port import Inbound, InboundFile
 from server import agui
-from server.agui_resume import Resumed, mistake_stream, take_answers
+from server.agui_resume import mistake_stream, take_answers
+from server.approvals import Resumed
 from server.auth import User
+from server.contract import contract_json, parse_contract
 from server.errors import BadRequest, Conflict, NotFound
 from server.eventring import EventRing, RunSpan
 from server.message import Message
@@ -37,12 +39,14 @@ from server.rest import session_of, signed_in
 from server.sse import KEEP_ALIVE, event_stream, follow, render_event
 from server.state import State
 from server.store.messages import load_message, load_page
+from server.store.runs import load_run
 from server.store.sessions import Session, find_by_external_id, load_session
 
 MAX_INPUT_BYTES = 20 * 1024 * 1024
 """Clients send all of their history each time."""
 SNAPSHOT_MESSAGES = 1000
 _FILE_URL = agui.file_url("")
+_CONTRACT_PATH = "forwardedProps.contract"
 
 
 async def post_agui(request: Request[State]) -> Response:
@@ -52,6 +56,7 @@ async def post_agui(request: Request[State]) -> Response:
     """
     user = signed_in(request)
     asked = _asked(await request.body())
+    contract = _contract(asked)
     session = await _thread(request.state, user, asked.thread_id)
     ring = request.state["logs"].of(session.id)
     cursor = ring.head
@@ -61,16 +66,29 @@ async def post_agui(request: Request[State]) -> Response:
             return event_stream(mistake_stream(resumed, session))
         run_id, is_repeat = resumed.run_id, resumed.is_repeat
     else:
-        inbound = await _inbound(request.state, session, asked)
+        inbound = await _inbound(request.state, session, asked, contract)
         submitted = await request.state["inbox"].submit(inbound)
         run_id, is_repeat = submitted.run_id, submitted.duplicate
     if is_repeat:
-        span = ring.run(run_id)
-        if span is None:
-            raise Conflict("resync_required", "this run is over and its events are not kept")
-        cursor = span.first - 1
+        cursor = await _beginning(request.state, ring, run_id, cursor)
     stream = _RunStream(request.state, ring, session.id, run_id, user.name)
     return event_stream(stream.chunks(cursor, cancel=_cancels(asked)))
+
+
+async def _beginning(state: State, ring: EventRing, run_id: str, head: int) -> int:
+    """The position before the run's first event; *head* where that is still to come.
+
+    Raises:
+        Conflict: It is over, and its events are not kept.
+    """
+    async with state["store"].read() as db:
+        run = await load_run(db, run_id)
+    span = ring.run(run_id)  # after the store: what is over there began in the log before
+    if span is not None:
+        return span.first - 1
+    if run.ended_at is not None:
+        raise Conflict("resync_required", "this run is over and its events are not kept")
+    return head
 
 
 class _RunStream:
@@ -252,7 +270,16 @@ async def _thread(state: State, user: User, thread_id: str) -> Session:
     return created
 
 
-async def _inbound(state: State, session: Session, asked: RunAgentInput) -> Inbound:
+def _contract(asked: RunAgentInput) -> Mapping[str, object] | None:
+    """The progress contract that the run is to have instead of its session's."""
+    props = asked.forwarded_props
+    given = props.get("contract") if isinstance(props, dict) else None
+    return None if given is None else contract_json(parse_contract(given, _CONTRACT_PATH))
+
+
+async def _inbound(
+    state: State, session: Session, asked: RunAgentInput, contract: Mapping[str, object] | None
+) -> Inbound:
     """The last user message. One that ran before is run again: that is what its sender means."""
     message = _last_user_message(asked)
     text, file_ids = _parts(message)
@@ -266,6 +293,7 @@ async def _inbound(state: State, session: Session, asked: RunAgentInput) -> Inbo
         files=[InboundFile(file_id) for file_id in file_ids],
         when_busy="reject",
         retry_of=retry_of,
+        contract=contract,
     )
 
 

@@ -247,10 +247,17 @@ class Delegate:
 
 
 async def end_child(
-    db: AsyncConnection, run: Run, session: Session, outcome: Outcome, now: datetime
+    db: AsyncConnection,
+    run: Run,
+    session: Session,
+    outcome: Outcome,
+    partial: str,
+    now: datetime,
 ) -> Message | None:
     """Write how a child's task ended, in the transaction that ends its run.
 
+    Args:
+        partial: How far it came, where it failed; for whoever gave the task.
     Returns:
         What a failure leaves in the child's history as its last message, not stored yet.
     """
@@ -258,9 +265,10 @@ async def end_child(
         return None
     if outcome.status == "failed":
         said = sentences.subagent_failed(session.locale, outcome.text)
+        told = f"{said}\n\n{partial}" if partial else said
     else:
-        said = await last_words(db, run.id)
-    told = cut_text(said, RESULT_CAP_BYTES)
+        said = told = await last_words(db, run.id)
+    told = cut_text(told, RESULT_CAP_BYTES)
     await end_execution(db, session.id, RUN_STATUS[outcome.status], told, now)
     if outcome.status != "failed":
         return None
@@ -336,6 +344,7 @@ def _born(parent: Session, asking: Run, task: str, now: datetime) -> tuple[Sessi
             text=task,
             origin=SUBAGENT,
             model=asking.input.model if asking.input is not None else None,
+            contract=asking.input.contract if asking.input is not None else None,
         ),
         message_id=message_id,
     )

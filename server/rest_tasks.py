@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from server.auth import User
+from server.contract import ProgressContract, read_contract
 from server.errors import BadRequest, Locale, NotFound
 from server.rest import Refused, answer, body_of, locale_of, number_in, signed_in, time_in
 from server.schedule_form import ScheduleForm, form_of
@@ -80,6 +81,7 @@ class TaskObject(msgspec.Struct, rename="camel"):
     quiet: bool
     failure_limit: int
     failures_in_row: int
+    contract: ProgressContract | None
     status: str
     paused_reason: str | None
     next_at: datetime | None
@@ -245,6 +247,7 @@ def _task_object(task: ScheduledTask, last: TaskRun | None) -> TaskObject:
         quiet=task.is_quiet,
         failure_limit=task.failure_limit,
         failures_in_row=task.failures_in_row,
+        contract=read_contract(task.contract_json),
         status=task.status if task.schedule is not None else "INVALID",
         paused_reason=task.paused_reason,
         next_at=task.next_at,

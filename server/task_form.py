@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from channels.port import ChatAddress
+from server.contract import ProgressContract, stored_contract
 from server.due import MissedPolicy, Once, Schedule, next_after
 from server.errors import BadRequest, Conflict, Locale
 from server.message import clean_text
@@ -77,6 +78,7 @@ class TaskForm(msgspec.Struct, frozen=True, rename="camel"):
     delivery: DeliveryForm | None = None
     quiet: bool = False
     failure_limit: int = 3
+    contract: ProgressContract | None = None
 
 
 class TaskPatch(msgspec.Struct, frozen=True, rename="camel"):
@@ -91,6 +93,7 @@ class TaskPatch(msgspec.Struct, frozen=True, rename="camel"):
     delivery: DeliveryForm | None | msgspec.UnsetType = msgspec.UNSET
     quiet: bool | msgspec.UnsetType = msgspec.UNSET
     failure_limit: int | msgspec.UnsetType = msgspec.UNSET
+    contract: ProgressContract | None | msgspec.UnsetType = msgspec.UNSET
 
 
 def new_task(
@@ -131,6 +134,7 @@ def new_task(
             is_quiet=form.quiet,
             origin_key=origin_key,
             failure_limit=form.failure_limit,
+            contract_json=stored_contract(form.contract),
         ),
         locale,
     )
@@ -161,6 +165,8 @@ def edited(task: ScheduledTask, patch: TaskPatch, now: datetime, locale: Locale)
         after = replace(after, is_quiet=patch.quiet)
     if patch.failure_limit is not msgspec.UNSET:
         after = replace(after, failure_limit=patch.failure_limit)
+    if patch.contract is not msgspec.UNSET:
+        after = replace(after, contract_json=stored_contract(patch.contract))
     return _checked(_rescheduled(after, patch, now, locale), locale)
 
 

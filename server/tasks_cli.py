@@ -1,10 +1,12 @@
 """`headway tasks`: scheduled tasks of the running server, on the command line."""
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -29,6 +31,8 @@ _TEXTS: Final = {
         "--every 应写成 90s、30m、6h 或 1d。",
         "--every is written as 90s, 30m, 6h or 1d.",
     ),
+    "no_file": ("无法读取 {}。", "Cannot read {}."),
+    "no_json": ("{} 不是 JSON 文件。", "{} is not a JSON file."),
     "none": ("没有定时任务。", "There are no scheduled tasks."),
     "no_runs": ("还没有执行过。", "It has not run yet."),
     "added": ("已添加 {}，下次执行：{}。", "Added {}, due next at {}."),
@@ -122,6 +126,9 @@ def add(
     ] = None,
     quiet: Annotated[bool, typer.Option(help="Tell nothing when there is no news.")] = False,
     failure_limit: Annotated[int, typer.Option(help="Failures in a row that pause it.")] = 3,
+    contract: Annotated[
+        Path | None, typer.Option(help="A JSON file: what its runs have to find out.")
+    ] = None,
 ) -> None:
     """Add a task."""
     server = _server(context)
@@ -135,6 +142,7 @@ def add(
         "delivery": None if session is None else {"session": session},
         "quiet": quiet,
         "failureLimit": failure_limit,
+        "contract": None if contract is None else _contract(server, contract),
     }
     task = server.ask("POST", body=form)
     server.say("added", task["id"], _time(task, "nextAt"))
@@ -212,6 +220,15 @@ def _schedule(
     raise server.refuse("one")
 
 
+def _contract(server: Server, path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError:
+        raise server.refuse("no_file", path) from None
+    except (ValueError, RecursionError):
+        raise server.refuse("no_json", path) from None
+
+
 def _seconds(server: Server, text: str) -> int:
     matched = re.fullmatch(r"([0-9]{1,9})([smhd])", text.strip())
     if matched is None:
@@ -234,6 +251,8 @@ def _time(task: Mapping[str, Any], name: str) -> str:
 def _shown(task: Mapping[str, Any], name: str, value: object) -> str:
     if name == "nextAt":
         return _time(task, name)
+    if name == "contract":
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {part}" for key, part in value.items() if part is not None)
     return str(value)

@@ -21,6 +21,7 @@ from server.schedule_form import ScheduleForm, find_zone, form_of, schedule_of
 from server.store.codec import from_json, to_json
 from server.store.rows import changed
 from server.store.tables import ScheduledTaskRow, UtcTime, table_of
+from server.store.task_runs import drop_waiting_runs
 
 TaskStatus = Literal["ACTIVE", "PAUSED", "DONE", "INVALID"]
 
@@ -76,6 +77,8 @@ class ScheduledTask:
     status: TaskStatus = "ACTIVE"
     paused_reason: str | None = None
     """Why it was paused by itself; None where a person did it."""
+    contract_json: str | None = None
+    """The progress contract of its runs."""
 
     @property
     def zone(self) -> ZoneInfo:
@@ -157,7 +160,11 @@ async def count_tasks(db: AsyncConnection, owner: str) -> int:
 
 
 async def delete_task(db: AsyncConnection, task_id: str) -> None:
-    """Delete the task and what is known of its runs; `NotFound` if there is none."""
+    """Delete the task and what is known of its runs; `NotFound` if there is none.
+
+    Those of its runs that have not begun never will.
+    """
+    await drop_waiting_runs(db, task_id)
     if not await changed(db, sa.delete(_TASK).where(_TASK.c.id == task_id)):
         raise NotFound("there is no such task")
 
@@ -250,6 +257,7 @@ def _encode(task: ScheduledTask) -> dict[str, object]:
         "failures_in_row": task.failures_in_row,
         "status": task.status,
         "paused_reason": task.paused_reason,
+        "contract_json": task.contract_json,
         "next_at": task.next_at,
         "created_at": task.created_at,
         "updated_at": task.updated_at,

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from channels.port import Inbound, InboundFile, Submitted, WhenBusy
 from server.approvals import Word
+from server.contract import contract_json, stored_contract
 from server.errors import BadRequest, NotFound
 from server.state import State
 from server.store.codec import to_json
@@ -65,6 +66,7 @@ async def create_session(caller: Caller, params: wire.CreateSession) -> SessionO
         user.name,
         title=params.title,
         model=params.model,
+        contract_json=stored_contract(params.contract),
         session_id=params.session,
         locale=caller.connection.locale,
     )
@@ -81,6 +83,8 @@ async def start_run(caller: Caller, params: wire.StartRun) -> wire.StartResult:
     """Submit a person's message."""
     if params.retry_of is None and not params.content:
         raise BadRequest("must not be empty", "content")
+    if params.contract is not None and params.when_busy == "steer":
+        raise BadRequest("a message that joins a run has no contract of its own", "contract")
     await caller.check(params.session)
     inbound = _inbound(caller, params, params.when_busy)
     submitted = await caller.state["inbox"].submit(inbound)
@@ -204,7 +208,14 @@ def _inbound(caller: Caller, params: wire.StartRun | wire.SteerRun, when_busy: W
         retry_of=None if start is None else start.retry_of,
         edit_of=None if start is None else start.edit_of,
         model=None if start is None else start.model,
+        contract=_contract(params),
     )
+
+
+def _contract(params: wire.StartRun | wire.SteerRun) -> Mapping[str, object] | None:
+    if isinstance(params, wire.SteerRun) or params.contract is None:
+        return None
+    return contract_json(params.contract)
 
 
 def _split(content: wire.Content) -> tuple[str, list[str]]:

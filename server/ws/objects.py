@@ -9,6 +9,7 @@ from typing import Literal, cast
 from msgspec import UNSET, Struct, UnsetType
 
 from server.agui import file_url
+from server.contract import ProgressContract, read_contract
 from server.message import FilePart, Message, TextPart, Usage
 from server.session_state import QueueItem, RunState, SessionState
 from server.store.approvals import Approval
@@ -113,6 +114,8 @@ class SessionObject(Wire, frozen=True):
     owner: str
     origin: str
     model: str | None
+    contract: ProgressContract | None
+    """Of its later runs."""
     created_at: datetime
     updated_at: datetime
 
@@ -243,6 +246,7 @@ def session_object(state: SessionState) -> SessionObject:
         owner=session.owner,
         origin=session.origin,
         model=session.model,
+        contract=read_contract(session.contract_json),
         created_at=session.created_at,
         updated_at=session.updated_at,
     )

@@ -13,6 +13,7 @@ from ag_ui.core import Event as AnyAgUiEvent
 from msgspec import UNSET, Meta, Raw, UnsetType
 from pydantic import TypeAdapter
 
+from server.contract import ProgressContract
 from server.ws.objects import (
     ApprovalObject,
     ChildObject,
@@ -94,6 +95,8 @@ class CreateSession(Sparse, frozen=True):
     title: Annotated[str, Meta(max_length=500)] | None = None
     agent: str | None = None
     model: str | None = None
+    contract: ProgressContract | None = None
+    """Of its runs."""
 
 
 class Subscribe(Sparse, frozen=True):
@@ -139,6 +142,8 @@ class StartRun(Sparse, frozen=True):
     retry_of: str | None = None
     edit_of: str | None = None
     model: str | None = None
+    contract: ProgressContract | None = None
+    """Of this run alone, instead of the session's. Not for a message that joins a run."""
 
 
 class SteerRun(Sparse, frozen=True):

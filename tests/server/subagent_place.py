@@ -84,7 +84,7 @@ class Place:
             await append_messages(db, child.id, [message])
             await finish_run(db, run.id, 1, RUN_STATUS[status], code, text, 1, later(60))
             outcome = Outcome(run.id, status, code, text)
-            left = await end_child(db, run, child, outcome, later(60))
+            left = await end_child(db, run, child, outcome, "", later(60))
         self.signals.ended(execution.id)
         return left
 

@@ -56,6 +56,7 @@ async def test_task_is_made_and_shown_with_all_its_defaults(site: Site) -> None:
         "quiet": False,
         "failureLimit": 3,
         "failuresInRow": 0,
+        "contract": None,
         "status": "ACTIVE",
         "pausedReason": None,
         "nextAt": task["nextAt"],
