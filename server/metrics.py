@@ -91,11 +91,37 @@ class Metrics:
         self._run_rounds = Histogram(
             "headway_run_rounds", "Rounds of runs that ended", buckets=ROUNDS, registry=registry
         )
-        self._rounds = Counter("headway_rounds", "Rounds that were closed", registry=registry)
+        self._rounds = Counter(
+            "headway_rounds", "Rounds that were closed", ["policy"], registry=registry
+        )
+        self._repeated_rounds = Counter(
+            "headway_repeated_rounds",
+            "Rounds that repeated the one before",
+            ["policy"],
+            registry=registry,
+        )
+        self._repeated_tokens = Counter(
+            "headway_repeated_tokens",
+            "Tokens of rounds that repeated the one before",
+            ["policy"],
+            registry=registry,
+        )
+        self._state_changes = Counter(
+            "headway_state_changes",
+            "Rounds that changed what a progress contract looks at",
+            ["policy"],
+            registry=registry,
+        )
         self._verdicts = Counter(
             "headway_guard_verdicts",
-            "What the guard said of closed rounds, beyond letting them pass",
-            ["verdict", "rule"],
+            "What policies said of closed rounds, beyond letting them pass",
+            ["verdict", "rule", "policy"],
+            registry=registry,
+        )
+        self._shadow_verdicts = Counter(
+            "headway_guard_shadow_verdicts",
+            "What policies would have said that only record",
+            ["verdict", "rule", "policy"],
             registry=registry,
         )
         self._llm_calls = Counter(
@@ -117,6 +143,23 @@ class Metrics:
         self._tool_seconds = Histogram(
             "headway_tool_seconds", "Time of calls", ["tool"], buckets=SECONDS, registry=registry
         )
+        self._task_runs = Counter(
+            "headway_task_runs", "Runs that tasks began", ["trigger"], registry=registry
+        )
+        self._task_skips = Counter(
+            "headway_task_skips", "Due times that did not run", ["reason"], registry=registry
+        )
+        self._task_ends = Counter(
+            "headway_task_ends", "How runs of tasks ended", ["status"], registry=registry
+        )
+        self._task_pauses = Counter(
+            "headway_task_pauses", "Tasks paused by their failures", registry=registry
+        )
+        self._task_waits = Gauge(
+            "headway_task_runs_waiting",
+            "Runs of tasks that wait for their turn at the last look",
+            registry=registry,
+        )
         self._sockets = Gauge("headway_ws_connections", "Open WebSockets", registry=registry)
         self._depth = Gauge(
             "headway_event_log_entries", "Events kept for readers", registry=registry
@@ -130,13 +173,26 @@ class Metrics:
         self._runs.labels(status, code).inc()
         self._run_rounds.observe(rounds)
 
-    def round_closed(self) -> None:
-        """A round was stored with its results."""
-        self._rounds.inc()
+    def round_closed(self, policy: str) -> None:
+        """A round was stored with its results; *policy* judges the run."""
+        self._rounds.labels(policy).inc()
 
-    def guard_spoke(self, verdict: str, rule: str) -> None:
-        """The guard nudged or aborted."""
-        self._verdicts.labels(verdict, rule).inc()
+    def round_repeated(self, policy: str, tokens: int) -> None:
+        """A round was the same as the one before, and its reply cost so many tokens."""
+        self._repeated_rounds.labels(policy).inc()
+        self._repeated_tokens.labels(policy).inc(tokens)
+
+    def state_changed(self, policy: str) -> None:
+        """After a round, something that a progress contract looks at was different."""
+        self._state_changes.labels(policy).inc()
+
+    def guard_spoke(self, verdict: str, rule: str, policy: str) -> None:
+        """A run's policy nudged or aborted."""
+        self._verdicts.labels(verdict, rule, policy).inc()
+
+    def shadow_spoke(self, verdict: str, rule: str, policy: str) -> None:
+        """A policy that only records would have nudged or aborted."""
+        self._shadow_verdicts.labels(verdict, rule, policy).inc()
 
     def llm_called(
         self,
@@ -164,6 +220,28 @@ class Metrics:
         """
         self._tool_calls.labels(tool, "yes" if is_error else "no").inc()
         self._tool_seconds.labels(tool).observe(elapsed_ms / 1000)
+
+    def task_started(self, trigger: str) -> None:
+        """A due time, or a person, began a run of a task."""
+        self._task_runs.labels(trigger).inc()
+
+    def task_skipped(self, reason: str) -> None:
+        """A due time did not run."""
+        self._task_skips.labels(reason).inc()
+
+    def task_ended(self, status: str, *, is_paused: bool) -> None:
+        """A run of a task ended, or waits for an answer.
+
+        Args:
+            is_paused: It failed once too often, and the task with it.
+        """
+        self._task_ends.labels(status).inc()
+        if is_paused:
+            self._task_pauses.inc()
+
+    def task_runs_wait(self, count: int) -> None:
+        """So many runs of tasks had no turn yet when somebody looked."""
+        self._task_waits.set(count)
 
     def socket_opened(self) -> None:
         """A WebSocket said hello."""

@@ -58,7 +58,7 @@ _LOST = "the result was lost with a restart of the server, and the end of the ou
 
 _ID = re.compile(r"sh-[0-9a-f]{12}")
 
-_SECRET = re.compile(r"^HEADWAY_|KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_SECRET = re.compile(r"^HEADWAY_|^OTEL_|KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 """Names of variables that a command never sees: the model reads what it prints."""
 
 _PLAIN_TERMINAL = {

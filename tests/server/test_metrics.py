@@ -13,15 +13,33 @@ def samples(metrics: Metrics) -> dict[str, float]:
 def test_a_run_that_the_guard_stopped_is_counted_with_its_code() -> None:
     metrics = Metrics()
     for _ in range(15):
-        metrics.round_closed()
-    metrics.guard_spoke("abort", "no_progress_loop")
+        metrics.round_closed("default@1")
+    metrics.guard_spoke("abort", "no_progress", "default@1")
     metrics.run_ended("failed", "no_progress_loop", 15)
     found = samples(metrics)
     assert found['headway_runs_total{code="no_progress_loop",status="failed"}'] == 1
-    assert found["headway_rounds_total"] == 15
-    assert found['headway_guard_verdicts_total{rule="no_progress_loop",verdict="abort"}'] == 1
+    assert found['headway_rounds_total{policy="default@1"}'] == 15
+    verdict = 'policy="default@1",rule="no_progress",verdict="abort"'
+    assert found[f"headway_guard_verdicts_total{{{verdict}}}"] == 1
     assert found['headway_run_rounds_bucket{le="15.0"}'] == 1
     assert found['headway_run_rounds_bucket{le="10.0"}'] == 0
+
+
+def test_repetition_and_changes_of_state_are_counted_by_policy() -> None:
+    metrics = Metrics()
+    metrics.round_repeated("default@1", 700)
+    metrics.round_repeated("default@1", 30)
+    metrics.round_repeated("strict@1", 5)
+    metrics.state_changed("strict@1")
+    metrics.shadow_spoke("abort", "period", "strict@1")
+    found = samples(metrics)
+    assert found['headway_repeated_rounds_total{policy="default@1"}'] == 2
+    assert found['headway_repeated_tokens_total{policy="default@1"}'] == 730
+    assert found['headway_repeated_tokens_total{policy="strict@1"}'] == 5
+    assert found['headway_state_changes_total{policy="strict@1"}'] == 1
+    verdict = 'policy="strict@1",rule="period",verdict="abort"'
+    assert found[f"headway_guard_shadow_verdicts_total{{{verdict}}}"] == 1
+    assert not any(name.startswith("headway_guard_verdicts_total") for name in found)
 
 
 def test_a_request_to_the_model_is_counted_with_its_tokens_and_times() -> None:
@@ -54,8 +72,26 @@ def test_tools_sockets_and_the_log_are_counted() -> None:
     assert found["headway_outbox_pending"] == 3
 
 
+def test_tasks_are_counted_by_what_became_of_their_due_times() -> None:
+    metrics = Metrics()
+    metrics.task_started("due")
+    metrics.task_started("manual")
+    metrics.task_skipped("overlap")
+    metrics.task_ended("FAILED", is_paused=False)
+    metrics.task_ended("FAILED", is_paused=True)
+    metrics.task_runs_wait(7)
+    found = samples(metrics)
+    assert found['headway_task_runs_total{trigger="due"}'] == 1
+    assert found['headway_task_runs_total{trigger="manual"}'] == 1
+    assert found['headway_task_skips_total{reason="overlap"}'] == 1
+    assert found['headway_task_ends_total{status="FAILED"}'] == 2
+    assert found["headway_task_pauses_total"] == 1
+    assert found["headway_task_runs_waiting"] == 7
+
+
 def test_two_servers_in_one_process_do_not_mix_their_counts() -> None:
     first, second = Metrics(), Metrics()
-    first.round_closed()
-    assert samples(first)["headway_rounds_total"] == 1
-    assert samples(second)["headway_rounds_total"] == 0
+    first.round_closed("default@1")
+    second.socket_opened()
+    assert samples(first)['headway_rounds_total{policy="default@1"}'] == 1
+    assert 'headway_rounds_total{policy="default@1"}' not in samples(second)

@@ -375,6 +375,7 @@ def test_environment_of_a_command_is_clean() -> None:
         "PATH": "/bin",
         "HOME": "/root",
         "HEADWAY_PORT": "1",
+        "OTEL_EXPORTER_OTLP_HEADERS": "x",
         "OPENAI_API_KEY": "x",
         "github_token": "x",
         "DB_PASSWORD": "x",
