@@ -16,7 +16,8 @@ from server.session_state import QueueItem, queue_items
 from server.store.approvals import Approval, insert_approvals, open_approvals
 from server.store.engine import Store
 from server.store.ids import new_id
-from server.store.messages import append_messages, last_words
+from server.store.messages import append_messages
+from server.store.messages import last_words as last_words_of
 from server.store.outbox import OutboxItem, insert_outbox
 from server.store.runs import Run, finish_run, has_ended, queued, requeue_front
 from server.store.sessions import (
@@ -27,7 +28,7 @@ from server.store.sessions import (
     set_status,
 )
 from server.store.usage import session_usage
-from server.task_ending import end_task_run
+from server.task_ending import TaskEnd, end_task_run
 
 HELD_KINDS: Final = frozenset({"main", "sideline"})
 """Sessions with a page on which a person sees that their queue is held."""
@@ -41,17 +42,19 @@ class Written:
     queue: tuple[QueueItem, ...]
     usage: Usage
     approvals: tuple[Approval, ...] = ()
-    advance: tuple[str, ...] = ()
-    """Sessions that have something new to run."""
+    task: TaskEnd | None = None
+    """What it was for the task that the run belongs to."""
     stop: tuple[str, ...] = ()
     """Sessions whose run is to be stopped with this one."""
-    last_message: Message | None = None
+    last_messages: tuple[Message, ...] = ()
     """What the end itself says in the session."""
 
 
-async def write_ending(store: Store, run: Run, outcome: Outcome) -> Written:
+async def write_ending(store: Store, run: Run, outcome: Outcome, last_words: str = "") -> Written:
     """Write the outcome of *run*, unless this attempt has written one already.
 
+    Args:
+        last_words: What the run says at its end by itself; stored as its last message.
     Raises:
         Fenced: Another process has the run now.
         StoreUnavailable: The store did not say that it was written; asking again is safe.
@@ -59,16 +62,16 @@ async def write_ending(store: Store, run: Run, outcome: Outcome) -> Written:
     async with store.write() as db:
         follows = _Follows()
         if not await has_ended(db, run.id, run.attempt):
-            follows = await _write(db, run, outcome, datetime.now(UTC))
+            follows = await _write(db, run, outcome, last_words, datetime.now(UTC))
         session = await load_session(db, run.session_id)
         return Written(
             session=session,
             queue=queue_items(await queued(db, session.id), paused=session.queue_paused),
             usage=await session_usage(db, session.id),
             approvals=tuple(await open_approvals(db, session.id)),
-            advance=follows.advance,
+            task=follows.task,
             stop=follows.stop,
-            last_message=follows.last_message,
+            last_messages=follows.last_messages,
         )
 
 
@@ -76,12 +79,14 @@ async def write_ending(store: Store, run: Run, outcome: Outcome) -> Written:
 class _Follows:
     """What an end brings about; a crash that swallows it is made up for by looks at the store."""
 
-    advance: tuple[str, ...] = ()
+    task: TaskEnd | None = None
     stop: tuple[str, ...] = ()
-    last_message: Message | None = None
+    last_messages: tuple[Message, ...] = ()
 
 
-async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime) -> _Follows:
+async def _write(
+    db: AsyncConnection, run: Run, outcome: Outcome, last_words: str, now: datetime
+) -> _Follows:
     status = RUN_STATUS[outcome.status]
     await finish_run(
         db, run.id, run.attempt, status, outcome.code, outcome.text, outcome.rounds, now
@@ -96,26 +101,36 @@ async def _write(db: AsyncConnection, run: Run, outcome: Outcome, now: datetime)
     if outcome.interrupts:
         await insert_approvals(db, session.id, run.id, outcome.interrupts, now)
     await insert_outbox(db, outbox_item(run, session, outcome.status, outcome.code, now))
-    return await _follow(db, run, session, outcome, now)
+    return await _follow(db, run, session, outcome, last_words, now)
 
 
 async def _follow(
-    db: AsyncConnection, run: Run, session: Session, outcome: Outcome, now: datetime
+    db: AsyncConnection,
+    run: Run,
+    session: Session,
+    outcome: Outcome,
+    last_words: str,
+    now: datetime,
 ) -> _Follows:
     """What others have to do with the end: who asked for the run, and who works for it."""
-    last_message: Message | None = None
-    advance: list[str] = []
+    said = [_message(run, last_words, now)] if last_words else []
+    task: TaskEnd | None = None
     stop: list[str] = []
     if session.kind == "subagent":
-        last_message = await end_child(db, run, session, outcome, now)
-        if last_message is not None:
-            [last_message] = await append_messages(db, session.id, [last_message])
+        failure = await end_child(db, run, session, outcome, last_words, now)
+        said += [failure] if failure is not None else []
+    last_messages = await append_messages(db, session.id, said)
     if session.kind == "scheduled":
-        answer = await last_words(db, run.id)
-        advance = await end_task_run(db, run, session, outcome, answer, now)
+        failed = outcome.status == "failed"
+        answer = last_words if failed else await last_words_of(db, run.id)
+        task = await end_task_run(db, run, session, outcome, answer, now)
     if outcome.status in ("failed", "cancelled"):
         stop = await children_to_stop(db, run.id, now)
-    return _Follows(tuple(advance), tuple(stop), last_message)
+    return _Follows(task, tuple(stop), tuple(last_messages))
+
+
+def _message(run: Run, text: str, now: datetime) -> Message:
+    return Message(id=new_id(), role="assistant", content=text, created_at=now, run_id=run.id)
 
 
 async def _return_steered(db: AsyncConnection, session_id: str) -> None:

@@ -7,25 +7,38 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from channels.port import RunSink
+from guard.reminder import RuleStop
 from server.agent.context import RunContext
 from server.agent.history import History
 from server.agent.loop import AgentLoop
+from server.agent.record import trace_id_of
 from server.agent.speaker import say
 from server.agent.stopping import unless_stopped
 from server.attachments import Attachments
+from server.delegate import SUBAGENT
 from server.delivery import DELIVER
 from server.ending import Written, write_ending
 from server.errors import Fenced, StoreUnavailable
 from server.log import fault_of
-from server.outcome import FINISHED, Ending, ending_of, failed, waiting
+from server.outcome import (
+    FINISHED,
+    Ending,
+    completed,
+    ending_of,
+    failed,
+    stopped_by,
+    waiting,
+)
 from server.session_state import RunState
 from server.store.approvals import Approval, answers_for
 from server.store.engine import Store
 from server.store.finish import finish
 from server.store.runs import Run
 from server.store.sessions import Session
+from server.store.subagents import executions_by_id
 from server.surfaces import turn_of
 from server.telling import Teller
+from server.tracing import Tracer, current, traced
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +91,7 @@ class Executor:
         attachments: Attachments,
         teller: Teller,
         shells: Shells,
+        tracer: Tracer,
         on_restart: OnRestart,
     ) -> None:
         self._store = store
@@ -86,10 +100,19 @@ class Executor:
         self._attachments = attachments
         self._teller = teller
         self._shells = shells
+        self._tracer = tracer
         self._on_restart = on_restart
 
     async def run(self, active: ActiveRun) -> Ending | None:
         """Execute the run; None if it belongs to another process now."""
+        run = active.run
+        with traced(self._tracer, run, active.session, trace_id_of(run.id)) as span:
+            ending = await self._run(active)
+            if ending is not None:
+                span.ended(ending.outcome(run, active.context, self._loop.model_name))
+        return ending
+
+    async def _run(self, active: ActiveRun) -> Ending | None:
         locale = active.session.locale
         sink = active.sink
         try:
@@ -98,6 +121,8 @@ class Executor:
             context.has_steered = active.steered
             context.answers = await self._answers(context)
             active.context = context
+            if current().is_recording:
+                await self._link(active)
             if self._is_given_up(active.run):
                 await self._loop.abandon(context, sink)
                 return failed("server_restart", locale)
@@ -128,10 +153,26 @@ class Executor:
             await self._loop.abandon(context, sink)
             return failed("interrupt_expired", context.session.locale)
         else:
-            questions = await self._loop.execute(context, sink)
+            try:
+                questions = await self._loop.execute(context, sink)
+            except RuleStop as stop:
+                return stopped_by(stop, context)
             if questions:
                 return waiting(questions)
+            if context.is_complete:
+                return completed(context)
         return FINISHED
+
+    async def _link(self, active: ActiveRun) -> None:
+        """Let the run's trace lead to that of the run which it works for, or goes on from."""
+        run, session = active.run, active.session
+        before = run.input.resumes if run.input is not None else None
+        if before is None and session.kind == SUBAGENT and session.parent_session_id is not None:
+            async with self._store.read() as db:
+                asked = await executions_by_id(db, session.parent_session_id, [run.id])
+            before = asked[run.id].run_id if run.id in asked else None
+        if before is not None:
+            current().follows(trace_id_of(before), before)
 
     async def _answers(self, context: RunContext) -> dict[str, Approval]:
         """What people said of the calls that the run goes on with.
@@ -172,7 +213,9 @@ class Executor:
         pause = 0.2
         while True:
             try:
-                written = await finish(write_ending(self._store, active.run, outcome))
+                written = await finish(
+                    write_ending(self._store, active.run, outcome, ending.last_words)
+                )
                 break
             except Fenced:
                 return None
@@ -186,8 +229,8 @@ class Executor:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
         if not is_shown:
-            if written.last_message is not None:
-                say(active.sink, written.last_message)
+            for message in written.last_messages:
+                say(active.sink, message)
             active.sink.emit(outcome)
         self._teller.ended(outcome, written, time.monotonic() - active.started_at)
         return written

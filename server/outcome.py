@@ -1,16 +1,20 @@
 """How the end of a run is named: one outcome, from which every surface is derived."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from channels.events import Interrupt, Outcome, OutcomeStatus
 from guard import NoProgressLoopError
+from guard.reminder import RuleStop
 from server.agent.context import RunContext
-from server.agent.journal import NO_PROGRESS_RULE
+from server.agent.record import NO_PROGRESS_RULE, values_of
 from server.agent.stopping import Stopped
 from server.errors import LLMError, Locale, RunError, StoreUnavailable, user_text
+from server.message import Message
+from server.partial import partial_result
 from server.store.runs import Run
+from server.tools.handoff import HAND_OFF, reason_of
 
 RUN_STATUS: Final[dict[OutcomeStatus, str]] = {
     "finished": "COMPLETED",
@@ -32,6 +36,8 @@ class Ending:
     rule: str | None = None
     streak: int = 0
     interrupts: tuple[Interrupt, ...] = ()
+    last_words: str = ""
+    """What the run says at its end by itself: how far it came."""
 
     def outcome(self, run: Run, context: RunContext | None, model: str) -> Outcome:
         """The event that tells it; *context* is None if the run could not even be opened."""
@@ -55,6 +61,9 @@ class Ending:
         )
 
 
+LOOP_CODE: Final = "no_progress_loop"
+"""Of a run that repeated itself; its text says all there is to say."""
+
 FINISHED: Final = Ending("finished", "completed")
 CANCELLED: Final = Ending("cancelled", "cancelled")
 
@@ -72,6 +81,43 @@ def failed(code: str, locale: Locale, *, retryable: bool = True) -> Ending:
     return Ending("failed", code, user_text(code, locale), retryable)
 
 
+def stopped_by(stop: RuleStop, context: RunContext) -> Ending:
+    """A stop by the policy; where the task was not merely repeated, with how far it came."""
+    ending = ending_of(stop, context.session.locale)
+    if ending.code == LOOP_CODE:
+        return ending
+    return replace(ending, last_words=how_far(context, ending.text))
+
+
+def completed(context: RunContext) -> Ending:
+    """The goal is reached; where the model found no words for it, the record has some."""
+    last = context.messages[-1]
+    if last.role == "assistant" and last.text.strip():
+        return FINISHED
+    return replace(FINISHED, last_words=how_far(context, ""))
+
+
+def how_far(context: RunContext, reason: str) -> str:
+    """What was verified, what is missing and why the run stopped, for a person."""
+    return partial_result(
+        context.contract,
+        context.facts,
+        values_of(context.judge.policy.active, context.judge.state),
+        reason,
+        _handed_off_for(context.messages),
+        context.session.locale,
+    )
+
+
+def _handed_off_for(messages: Sequence[Message]) -> str | None:
+    """Why the model gave the task to a person, if that is how it ended."""
+    asked = next((one for one in reversed(messages) if one.role == "assistant"), None)
+    for call in asked.tool_calls if asked is not None else ():
+        if call.name == HAND_OFF:
+            return reason_of(call.arguments)
+    return None
+
+
 def ending_of(error: Exception, locale: Locale) -> Ending:
     """What *error* means for the run; texts never carry what the error itself says."""
     match error:
@@ -80,11 +126,16 @@ def ending_of(error: Exception, locale: Locale) -> Ending:
         case NoProgressLoopError():
             return Ending(
                 "failed",
-                "no_progress_loop",
+                LOOP_CODE,
                 str(error),
                 retryable=True,
                 rule=NO_PROGRESS_RULE,
                 streak=error.streak,
+            )
+        case RuleStop():
+            stop = error.decision
+            return Ending(
+                "failed", stop.code, str(error), retryable=True, rule=stop.rule, streak=stop.streak
             )
         case RunError() | LLMError():
             return failed(error.code, locale, retryable=error.retryable)

@@ -28,7 +28,10 @@ def add_replay(cli: typer.Typer, load: Callable[[], Settings]) -> None:
             str, typer.Argument(help="A transcript, a folder of them, or a session's id.")
         ],
         policy: Annotated[
-            list[str] | None, typer.Option(help="By name, more than once; default: all that ship.")
+            list[str] | None,
+            typer.Option(
+                help="By name, more than once; those of the settings too. Default: all that ship."
+            ),
         ] = None,
         labels: Annotated[
             Path | None, typer.Option(help="JSON; default: labels.json beside the transcripts.")
@@ -39,7 +42,7 @@ def add_replay(cli: typer.Typer, load: Callable[[], Settings]) -> None:
         """Show where policies would have reminded the model or stopped a run, and the cost."""
         try:
             known = _labels(Path(target), labels)
-            for line in _lines(load, target, _policies(policy), known, rounds, summary):
+            for line in _lines(load, target, _policies(load, policy), known, rounds, summary):
                 typer.echo(line)
         except (BadRequest, NotFound) as error:
             typer.echo(f"✗ {error}", err=True)
@@ -65,11 +68,15 @@ def _lines(
     yield from cost_lines(costs, has_labels=bool(labels))
 
 
-def _policies(names: list[str] | None) -> list[Policy]:
-    unknown = [name for name in names or () if name not in POLICIES]
+def _policies(load: Callable[[], Settings], names: list[str] | None) -> list[Policy]:
+    """Those of these names; the settings are read where one is not among those that ship."""
+    known = POLICIES
+    if any(name not in POLICIES for name in names or ()):
+        known = load().policy.policies
+    unknown = [name for name in names or () if name not in known]
     if unknown:
-        raise BadRequest(f"there is no policy {unknown[0]}; known are {', '.join(POLICIES)}")
-    return [POLICIES[name] for name in dict.fromkeys(names or POLICIES)]
+        raise BadRequest(f"there is no policy {unknown[0]}; known are {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names or POLICIES)]
 
 
 def _labels(target: Path, given: Path | None) -> Mapping[str, Label]:

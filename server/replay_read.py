@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from guard import Rules
-from guard.rounds import Kind, stored_events
-from server.agent.history import as_chat
+from guard.rounds import stored_events
+from server.agent.judge import as_chat
 from server.errors import BadRequest
-from server.message import Message
 from server.replay import Label, Trace
 from server.store.engine import Store
 from server.store.messages import load_from
@@ -20,9 +18,6 @@ FORMAT: Final = "agent-trace/1"
 
 CHARACTERS_PER_TOKEN: Final = 4
 """A rule of thumb, for transcripts that do not tell their tokens."""
-
-_KINDS: Final[Mapping[str, Kind]] = {"send_message": "send"}
-"""Built-in tools whose kind makes a difference to a rule."""
 
 
 def trace_files(path: Path) -> list[Path]:
@@ -90,26 +85,8 @@ async def read_session(store: Store, session_id: str) -> Trace:
     async with store.read() as db:
         session = await load_session(db, session_id)
         messages = await load_from(db, session_id, 0)
-    events = stored_events(map(_as_stored, messages), rules=Rules(), kind_of=_kind_of)
+    events = stored_events(map(as_chat, messages))
     return Trace(session_id, "session", session.model or "default", tuple(events))
-
-
-def _as_stored(message: Message) -> Mapping[str, Any]:
-    """The message as the guard reads it, with what it has cost."""
-    chat = dict(as_chat(message))
-    chat["model_ms"] = message.model_ms
-    if message.usage is not None:
-        chat["usage"] = {
-            "prompt_tokens": message.usage.prompt_tokens,
-            "completion_tokens": message.usage.completion_tokens,
-        }
-    if message.evidence is not None:
-        chat["elapsed_ms"] = message.evidence.elapsed_ms
-    return chat
-
-
-def _kind_of(name: str, arguments: str) -> Kind:
-    return _KINDS.get(name, "unknown")
 
 
 def _trace(header: Mapping[str, Any], source: str, messages: list[Mapping[str, Any]]) -> Trace:

@@ -1,6 +1,6 @@
 """Sessions, their history, their runs and what they cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -8,11 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from server.contract import ProgressContract, stored_contract
 from server.errors import BadRequest, NotFound
 from server.message import Usage
 from server.rest import (
     answer,
     body_of,
+    locale_of,
     number_in,
     session_of,
     signed_in,
@@ -21,8 +23,14 @@ from server.rest import (
 )
 from server.session_state import SessionState
 from server.state import State
+from server.store.decisions import (
+    RuleFinding,
+    StateValue,
+    load_decisions,
+    load_shadow_decisions,
+)
 from server.store.messages import load_page
-from server.store.runs import Run, load_decisions, load_run
+from server.store.runs import Run, load_run
 from server.store.sessions import KINDS, Session, list_sessions
 from server.store.usage import run_usage, session_usage, usage_by_model, usage_of
 from server.ws.objects import (
@@ -48,12 +56,22 @@ class SessionList(msgspec.Struct, rename="camel", omit_defaults=True):
     """What `before` takes to get the next page."""
 
 
+class SessionForm(msgspec.Struct):
+    """A new session."""
+
+    title: str | None = None
+    model: str | None = None
+    contract: ProgressContract | None = None
+
+
 class SessionPatch(msgspec.Struct):
     """What of a session a person may change."""
 
     title: str | msgspec.UnsetType = msgspec.UNSET
     model: str | None | msgspec.UnsetType = msgspec.UNSET
     """None is the server's own again."""
+    contract: ProgressContract | None | msgspec.UnsetType = msgspec.UNSET
+    """Of later runs; None takes it away."""
 
 
 class MessageList(msgspec.Struct, rename="camel"):
@@ -87,8 +105,8 @@ class OutcomeObject(msgspec.Struct):
     text: str
 
 
-class RoundObject(msgspec.Struct, rename="camel"):
-    """What the guard saw and said of one closed round."""
+class RoundObject(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What the run's policy saw and said of one closed round; as `Decision`."""
 
     round: int
     action_digest: str
@@ -99,12 +117,35 @@ class RoundObject(msgspec.Struct, rename="camel"):
     rule: str
     policy: str
     created_at: datetime
+    tool_status: str
+    streaks: Mapping[str, int]
+    findings: Sequence[RuleFinding]
+    threshold_source: str
+    trace_id: str
+    state_version: int = 0
+    state_diff: Mapping[str, Sequence[StateValue]] = {}
+    budgets_left: Mapping[str, int] = {}
+    stop_reason: str = ""
+    contract_id: str | None = None
+    contract_version: int | None = None
+
+
+class ShadowObject(msgspec.Struct, rename="camel"):
+    """What a policy that only records would have said of a round."""
+
+    round: int
+    policy: str
+    verdict: str
+    rule: str
+    streak: int
+    stop_reason: str
 
 
 class RoundList(msgspec.Struct):
     """Every closed round of a run, in order."""
 
     rounds: Sequence[RoundObject]
+    shadows: Sequence[ShadowObject]
 
 
 class ModelUsage(msgspec.Struct):
@@ -169,6 +210,20 @@ def _kind_in(request: Request[State]) -> str | None:
     return kind
 
 
+async def post_session(request: Request[State]) -> Response:
+    """Make a session for whoever asks."""
+    user = signed_in(request)
+    form = await body_of(request, SessionForm)
+    session = await request.state["inbox"].create_session(
+        user.name,
+        title=None if form.title is None else _title(form.title),
+        model=form.model or None,
+        contract_json=stored_contract(form.contract),
+        locale=locale_of(request),
+    )
+    return await _now(request, session.id, 201)
+
+
 async def get_session(request: Request[State]) -> Response:
     """One session as it stands now."""
     session = await session_of(request, request.path_params["session_id"])
@@ -176,7 +231,7 @@ async def get_session(request: Request[State]) -> Response:
 
 
 async def patch_session(request: Request[State]) -> Response:
-    """Rename it or give it another model."""
+    """Rename it, or give it another model or progress contract."""
     session = await session_of(request, request.path_params["session_id"])
     patch = await body_of(request, SessionPatch)
     inbox = request.state["inbox"]
@@ -184,6 +239,8 @@ async def patch_session(request: Request[State]) -> Response:
         await inbox.rename_session(session.id, _title(patch.title))
     if patch.model is not msgspec.UNSET:
         await inbox.set_model(session.id, patch.model or None)
+    if patch.contract is not msgspec.UNSET:
+        await inbox.set_contract(session.id, stored_contract(patch.contract))
     return await _now(request, session.id)
 
 
@@ -201,8 +258,8 @@ async def delete_session(request: Request[State]) -> Response:
     return Response(status_code=204)
 
 
-async def _now(request: Request[State], session_id: str) -> Response:
-    return answer(session_object(await request.state["inbox"].state_of(session_id)))
+async def _now(request: Request[State], session_id: str, status: int = 200) -> Response:
+    return answer(session_object(await request.state["inbox"].state_of(session_id)), status)
 
 
 async def get_messages(request: Request[State]) -> Response:
@@ -239,21 +296,13 @@ async def get_rounds(request: Request[State]) -> Response:
     run = await _run_of(request)
     async with request.state["store"].read() as db:
         decisions = await load_decisions(db, run.id)
-    rounds = [
-        RoundObject(
-            decision.round,
-            decision.action_digest,
-            decision.result_digest,
-            decision.exempt,
-            decision.streak,
-            decision.verdict,
-            decision.rule,
-            decision.policy,
-            decision.created_at,
+        shadows = await load_shadow_decisions(db, run.id)
+    return answer(
+        RoundList(
+            [msgspec.convert(one, RoundObject, from_attributes=True) for one in decisions],
+            [msgspec.convert(one, ShadowObject, from_attributes=True) for one in shadows],
         )
-        for decision in decisions
-    ]
-    return answer(RoundList(rounds))
+    )
 
 
 async def _run_of(request: Request[State]) -> Run:
@@ -283,6 +332,7 @@ def _run_answer(run: Run, usage: Usage) -> RunAnswer:
 
 ROUTES = (
     Route("/api/sessions", get_sessions),
+    Route("/api/sessions", post_session, methods=["POST"]),
     Route("/api/sessions/{session_id}", get_session),
     Route("/api/sessions/{session_id}", patch_session, methods=["PATCH"]),
     Route("/api/sessions/{session_id}", delete_session, methods=["DELETE"]),

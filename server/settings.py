@@ -15,9 +15,7 @@ from typing import Annotated, Any, Literal
 
 from dotenv import dotenv_values
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -25,6 +23,8 @@ from pydantic import (
 )
 
 from server.errors import Locale, SettingsError
+from server.settings_policy import PolicySettings
+from server.settings_tools import ToolContractSettings
 from server.settings_values import (
     HEADER_NAME,
     BaseUrl,
@@ -32,6 +32,7 @@ from server.settings_values import (
     Folder,
     Listed,
     Origin,
+    Part,
     SecretUrl,
     ServerName,
     ZoneName,
@@ -62,18 +63,6 @@ def _tokens(value: object) -> object:
     if not isinstance(parts, tuple):
         return parts
     return tuple(_token(part) if isinstance(part, str) else part for part in parts)
-
-
-Table = Mapping[str, Any]
-"""A section of the TOML file as it stands there; the part that uses it checks it."""
-
-
-class Part(BaseModel):
-    """A piece of the settings that one part of the application gets."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True
-    )
 
 
 class Token(Part):
@@ -181,6 +170,8 @@ class McpSettings(Part):
     """Names of the tools that are taken; without it all are."""
     timeout_seconds: float = Field(default=60.0, gt=0, le=3600)
     """For one call."""
+    contracts: Mapping[str, ToolContractSettings] = Field(default_factory=dict)
+    """By the server's name of the tool, what of its calls and results matters to the guard."""
 
     @model_validator(mode="after")
     def _has_one_way(self) -> "McpSettings":
@@ -276,7 +267,7 @@ class Settings(Part):
     dingtalk: tuple[DingTalkSettings, ...] = ()
     subagents: SubagentSettings = SubagentSettings()
     approvals: ApprovalSettings = ApprovalSettings()
-    policy: Table = Field(default_factory=dict)
+    policy: PolicySettings = PolicySettings()
     mcp: Mapping[ServerName, McpSettings] = Field(default_factory=dict)
     """By the server's name."""
 

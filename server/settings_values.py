@@ -8,9 +8,18 @@ from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
 
 from server.errors import SettingsError
+
+
+class Part(BaseModel):
+    """A piece of the settings that one part of the application gets."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True
+    )
+
 
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 

@@ -46,6 +46,17 @@ CHAT_KIND: Final = "chat"
 
 
 @dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """What the end of a run was for its task."""
+
+    status: TaskRunStatus
+    is_paused_now: bool
+    """It was one failure too many."""
+    told_in: str | None
+    """The session that has something new to tell, for `RunSignals.advance`."""
+
+
+@dataclass(frozen=True, slots=True)
 class _End:
     """A scheduled run that ends in this transaction."""
 
@@ -61,20 +72,17 @@ class _End:
 
 async def end_task_run(
     db: AsyncConnection, run: Run, session: Session, outcome: Outcome, answer: str, now: datetime
-) -> list[str]:
-    """Write what the end of *run* means for the task that it belongs to, if it belongs to one.
+) -> TaskEnd | None:
+    """Write what the end of *run* means for the task that it belongs to; None if to none.
 
     Args:
         session: Of kind `scheduled`; a person may have talked on in it, which is no task's run.
-        answer: The run's last words.
-
-    Returns:
-        Ids of the sessions that have something new to run, for `RunSignals.advance`.
+        answer: What it said; of one that failed, how far it came.
     """
     resumed = run.input.resumes if run.input is not None else None
     task_run = await find_task_run(db, [run.id] if resumed is None else [run.id, resumed])
     if task_run is None or task_run.status not in ("RUNNING", "WAITING"):
-        return []
+        return None
     before = await load_task(db, task_run.task_id, lock=True)
     after = _counted(before, session, outcome, now)
     await save_task(db, before, after)
@@ -90,7 +98,7 @@ async def end_task_run(
         status,
         after.failures_in_row,
     )
-    return await _tell(db, end, answer)
+    return TaskEnd(status, is_paused_now, await _tell(db, end, answer))
 
 
 async def settle_task_delivery(
@@ -133,15 +141,15 @@ def _counted(
     return replace(counted, status="PAUSED", paused_reason=reason, next_at=None, updated_at=now)
 
 
-async def _tell(db: AsyncConnection, end: _End, answer: str) -> list[str]:
-    """Queue what there is to tell where the task wants it; ids of the sessions to advance."""
+async def _tell(db: AsyncConnection, end: _End, answer: str) -> str | None:
+    """Queue what there is to tell where the task wants it; the id of that session."""
     text = _text(end, answer)
     if text is None:
-        return []
+        return None
     told_in = await _deliver(db, end, text) if end.task.target is not None else None
     if told_in is None and end.is_paused_now:
         told_in = await _tell_owner(db, end)
-    return [] if told_in is None else [told_in]
+    return told_in
 
 
 def _text(end: _End, answer: str) -> str | None:
@@ -158,8 +166,9 @@ def _text(end: _End, answer: str) -> str | None:
         case "cancelled":
             return None
         case "failed":
-            text = sentences.failed(locale, title, outcome.text)
-            return f"{text}\n\n{_paused_text(end)}" if end.is_paused_now else text
+            parts = [sentences.failed(locale, title, outcome.text), answer]
+            parts += [_paused_text(end)] if end.is_paused_now else []
+            return "\n\n".join(filter(None, parts))
 
 
 def _paused_text(end: _End) -> str:

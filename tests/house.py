@@ -14,8 +14,14 @@ from server.app import open_state
 from server.message import Message
 from server.settings import Settings, load_settings
 from server.state import State
+from server.store.decisions import (
+    Decision,
+    ShadowDecision,
+    load_decisions,
+    load_shadow_decisions,
+)
 from server.store.messages import load_page, load_prompt_messages
-from server.store.runs import Decision, Run, list_runs, load_decisions, load_run
+from server.store.runs import Run, list_runs, load_run
 from server.store.sessions import Session, load_session
 from tests.agui_rules import check_sequence
 from tests.fakes.llm import Recorded
@@ -157,6 +163,11 @@ class House:
         """What the guard made of the run's rounds."""
         async with self.state["store"].read() as db:
             return await load_decisions(db, run_id)
+
+    async def shadows(self, run_id: str) -> list[ShadowDecision]:
+        """What policies that only record would have made of them."""
+        async with self.state["store"].read() as db:
+            return await load_shadow_decisions(db, run_id)
 
 
 @asynccontextmanager

@@ -3,22 +3,24 @@
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from channels.events import CallProgress, CallResult
 from channels.port import RunSink
-from guard import Attachment, NoProgressCall, Rules, evidence
+from guard import Attachment, Rules
 from server.agent.consent import Consent, edited_arguments, with_word
 from server.agent.context import RunContext
+from server.agent.evidence import evidence_of, harness_evidence
 from server.agent.history import data_uri
 from server.agent.stopping import Stopped, unless_stopped
 from server.errors import ToolError
-from server.message import Evidence, Message, Picture, ToolCall, clean_text
+from server.message import Message, Picture, ToolCall, clean_text
 from server.store.actions import (
     Action,
     load_actions,
@@ -39,6 +41,7 @@ from server.tools.base import (
     Unknown,
     error_result,
 )
+from server.tracing import current
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,9 @@ CANCELLED_RESULT: Final = '{"error":"cancelled"}'
 INTERRUPTED_RESULT: Final = (
     '{"error":"interrupted","message":"outcome unknown, verify before repeating"}'
 )
+
+_ERROR_CODE = re.compile(r'\{"error": "([a-z_]{1,40})"')
+"""The head of what `error_result` makes."""
 
 Effect = Literal["DONE", "UNKNOWN"]
 
@@ -223,11 +229,25 @@ class CallRunner:
             using = self._registry.dispatch(call.name, arguments, told)
         started = time.monotonic()
         try:
-            result = await unless_stopped(using, context.cancelled)
+            result = await self._traced(call, using, context.cancelled)
         except Stopped:
             return self._harness_answer(context, call, CANCELLED_RESULT, sink, is_action=is_action)
         elapsed_ms = round((time.monotonic() - started) * 1000)
         return await self._answer(context, call, result, elapsed_ms, sink, is_action=is_action)
+
+    async def _traced(
+        self, call: ToolCall, using: Coroutine[Any, Any, ToolResult], stopped: asyncio.Event
+    ) -> ToolResult:
+        """Await *using*, as `unless_stopped` does, in a span of the run's trace."""
+        with current().calling(self._label(call), call.id) as span:
+            try:
+                result = await unless_stopped(using, stopped)
+            except Stopped:
+                span.failed("cancelled")
+                raise
+            if result.is_error:
+                span.failed(_error_code(result))
+            return result
 
     async def _act(
         self,
@@ -294,7 +314,15 @@ class CallRunner:
             created_at=datetime.now(UTC),
             run_id=context.run.id,
             tool_call_id=call.id,
-            evidence=self._evidence(context, call, result, attachment, elapsed_ms),
+            evidence=await evidence_of(
+                context,
+                call,
+                result,
+                attachment,
+                elapsed_ms,
+                self._registry.kind_of(call.name, call.arguments),
+                self._rules,
+            ),
             picture=picture,
             is_error=result.is_error,
         )
@@ -314,27 +342,6 @@ class CallRunner:
         )
         effect: Effect | None = "UNKNOWN" if result.is_unsure else "DONE"
         return Answer(message, self._label(call), effect if is_action else None)
-
-    def _evidence(
-        self,
-        context: RunContext,
-        call: ToolCall,
-        result: ToolResult,
-        attachment: Attachment | None,
-        elapsed_ms: int,
-    ) -> Evidence:
-        seen = NoProgressCall(call.name, call.arguments, result.content, attachment)
-        found = evidence(seen, self._rules)
-        for fault in set(found.faults) - context.faults:
-            context.faults.add(fault)
-            log.warning("[no-progress] fell back to the text rule: %s", fault)
-        return Evidence(
-            action_digest=found.action_digest,
-            result_digest=found.result_digest,
-            exempt=found.exempt,
-            error_class=_error_class(result),
-            elapsed_ms=elapsed_ms,
-        )
 
     async def _keep_picture(
         self, context: RunContext, picture: ToolPicture | None
@@ -369,7 +376,6 @@ class CallRunner:
         is_action: bool,
     ) -> Answer:
         """An answer that no tool gave; the guard neither counts nor clears its round."""
-        seen = evidence(NoProgressCall(call.name, call.arguments, content), self._rules)
         message = Message(
             id=new_id(),
             role="tool",
@@ -377,9 +383,7 @@ class CallRunner:
             created_at=datetime.now(UTC),
             run_id=context.run.id,
             tool_call_id=call.id,
-            evidence=Evidence(
-                seen.action_digest, seen.result_digest, seen.exempt, "harness", harness=True
-            ),
+            evidence=harness_evidence(call, content, self._rules),
             is_error=True,
         )
         sink.emit(CallResult(message.id, call.id, call.name, content, is_error=True))
@@ -397,6 +401,12 @@ async def _all(runs: Iterable[Coroutine[None, None, Answer]]) -> list[Answer]:
     return answers
 
 
+def _error_code(result: ToolResult) -> str:
+    """The code of a failure, without the words that follow it."""
+    found = _ERROR_CODE.match(result.content)
+    return found[1] if found is not None else "error"
+
+
 def _word(found: Found) -> str:
     if isinstance(found, ToolResult):
         return "done"
@@ -409,14 +419,3 @@ def _interrupted(found: Found) -> str:
         return INTERRUPTED_RESULT
     fields = {**json.loads(INTERRUPTED_RESULT), "detail": clean_text(found.detail)}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-
-
-def _error_class(result: ToolResult) -> str | None:
-    """The code of an error result, for rules that look at kinds of failure."""
-    if not result.is_error:
-        return None
-    try:
-        code = json.loads(result.content).get("error")
-    except (ValueError, AttributeError):
-        return "error"
-    return code if isinstance(code, str) else "error"

@@ -8,9 +8,8 @@ from typing import Final
 
 from channels.events import Compaction
 from channels.port import RunSink
-from guard import Rules, scan_no_progress_notices
 from server.agent.context import RunContext, size_bytes
-from server.agent.history import History, as_chat, encode_tail, stored_tail
+from server.agent.history import History
 from server.agent.journal import Journal, account_of
 from server.agent.stopping import Stopped, unless_stopped
 from server.agent.texts import PromptTexts
@@ -57,13 +56,11 @@ class Compactor:
         model: Model,
         history: History,
         journal: Journal,
-        rules: Rules,
         settings: CompactionSettings,
     ) -> None:
         self._model = model
         self._history = history
         self._journal = journal
-        self._rules = rules
         self._settings = settings
 
     async def compact_if_due(self, context: RunContext, sink: RunSink) -> None:
@@ -161,12 +158,7 @@ class Compactor:
         return text
 
     def _record(self, context: RunContext, dropped: Sequence[Message], summary: str) -> Message:
-        """The summary as a message, with the guard's tail before the first kept round."""
-        scan = scan_no_progress_notices(
-            [as_chat(message) for message in dropped],
-            tail=stored_tail(dropped),
-            rules=self._rules,
-        )
+        """The summary as a message."""
         first_kept = context.messages[len(dropped)]
         texts = PromptTexts(context.session.locale)
         return Message(
@@ -176,7 +168,7 @@ class Compactor:
             created_at=datetime.now(UTC),
             run_id=context.run.id,
             synthetic=True,
-            summary_of=Summary(first_kept.seq, encode_tail(scan.tail)),
+            summary_of=Summary(first_kept.seq),
         )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guard import NoProgressGuard, NoProgressNotice
+from guard import NoProgressNotice
+from server.agent.judge import Judge, Judgement
 from server.agent.prompt import Prompt
+from server.contract import ProgressContract
 from server.message import Message, Usage
 from server.store.approvals import Approval
 from server.store.runs import Run
@@ -33,12 +35,20 @@ class RunContext:
     messages: list[Message]
     """The window of history that the prompt is made from."""
     notices: list[NoProgressNotice]
-    guard: NoProgressGuard
+    judge: Judge
     workspace: Path
     tools_json: bytes
     """The definitions that each request of the session carries."""
-    last_tool_names: tuple[str, ...] = ()
-    """Tools of the last closed round, for the verdict that a restart takes again."""
+    judgement: Judgement | None = None
+    """Of the last closed round of this turn, for the verdict that a restart takes again."""
+    contract: ProgressContract | None = None
+    """What counts as progress; without it only repetition is judged."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """By item of the contract, what was verified."""
+    is_complete: bool = False
+    """The goal of the contract is reached; nothing more is to be done."""
+    root_run_id: str | None = None
+    """Of a subagent: the run for which it and others explore."""
     pictures: dict[str, str] = field(default_factory=dict)
     """Data URIs of the pictures that the prompt shows, by file id."""
     last_seq: int = 0
@@ -63,7 +73,7 @@ class RunContext:
     """Somebody wants to join; looked at after each round."""
     call_ids: set[str] = field(default_factory=set)
     faults: set[str] = field(default_factory=set)
-    """Rules of tools that failed and were logged already."""
+    """Lines about tools' rules and contracts that were logged already."""
 
     def new_call_id(self) -> str:
         """An id for a tool call, unique in the session whatever the provider sent."""

@@ -2,25 +2,29 @@
 
 import asyncio
 import base64
-import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
-from guard import NoProgressGuard, NoProgressTail, Rules, scan_no_progress_notices
+from guard import Rules
+from server.agent.acting import last_turn_notices, notices_of
 from server.agent.context import RunContext
+from server.agent.judge import Judge, Judgement
+from server.agent.policies import Policies
 from server.agent.prompt import Prompt
 from server.agent.texts import PromptTexts
 from server.agent.uploads import place_uploads
+from server.contract import ProgressContract, parse_contract
 from server.errors import NotFound
 from server.message import Message, files_of
 from server.store.blobs import Blobs
 from server.store.engine import Store
+from server.store.explorations import root_run
 from server.store.files import files_by_id
-from server.store.messages import last_seq, load_prompt_messages
+from server.store.messages import last_seq, load_before, load_prompt_messages
 from server.store.runs import Run
 from server.store.sessions import Session
 from server.store.toolsets import bind_toolset, load_toolset, toolset_digest
@@ -41,13 +45,21 @@ class History:
     """Builds run contexts from the store."""
 
     def __init__(
-        self, store: Store, blobs: Blobs, rules: Rules, workspace: Path, registry: Registry
+        self,
+        *,
+        store: Store,
+        blobs: Blobs,
+        rules: Rules,
+        policies: Policies,
+        workspace: Path,
+        registry: Registry,
     ) -> None:
         self._store = store
-        self._registry = registry
-        self._workspace = workspace
         self._blobs = blobs
         self._rules = rules
+        self._policies = policies
+        self._workspace = workspace
+        self._registry = registry
 
     async def open(self, run: Run, session: Session, cancelled: asyncio.Event) -> RunContext:
         """The context of a run as the store has it, after a restart as well.
@@ -60,18 +72,23 @@ class History:
             newest_seq = await last_seq(db, session.id)
             usage = await run_usage(db, run.id)
             tools_json = await load_toolset(db, session.id)
+            root_run_id = await root_run(db, session) if session.kind == "subagent" else None
+        asked = run.input.contract if run.input is not None else None
+        contract = parse_contract(asked) if asked is not None else None
         context = RunContext(
             session=session,
             run=run,
             prompt=new_prompt(session),
             messages=[],
             notices=[],
-            guard=NoProgressGuard(rules=self._rules, locale=session.locale),
+            judge=self._new_judge(session, contract),
             workspace=self._workspace,
             tools_json=await self._fixed(run, tools_json),
             rounds=rounds_of(run, messages),
             usage=usage,
             cancelled=cancelled,
+            contract=contract,
+            root_run_id=root_run_id,
         )
         await self._place_files(messages)
         await self._apply(context, messages, newest_seq)
@@ -110,20 +127,39 @@ class History:
         self, context: RunContext, messages: Sequence[Message], newest_seq: int
     ) -> None:
         """Give *context* these messages, and what the guard makes of them."""
-        scan = scan_no_progress_notices(
-            [as_chat(message) for message in messages],
-            tail=stored_tail(messages),
-            rules=self._rules,
-            locale=context.session.locale,
-        )
         context.clear()
         context.extend(messages)
         context.last_seq = newest_seq  # superseded messages are not in the window
-        context.notices = list(scan.notices)
-        context.guard.reset_from(scan.tail)
-        context.last_tool_names = scan.tool_names
+        await self._judge(context, messages)
         context.call_ids = {call.id for message in messages for call in message.tool_calls}
         context.pictures = await self.load_pictures(messages)
+
+    def _new_judge(self, session: Session, contract: ProgressContract | None) -> Judge:
+        policy = self._policies.of(session.kind, contract)
+        return Judge(policy, self._rules)
+
+    async def _judge(self, context: RunContext, messages: Sequence[Message]) -> None:
+        """Let the policies live through the window, and through what of its turn left it.
+
+        A contract outlives turns, so with one they live through all that ever left it.
+        """
+        lived = list(messages)
+        head = messages[0].summary_of if messages else None
+        if head is not None:
+            async with self._store.read() as db:
+                whole = context.contract is not None
+                taken = await load_before(db, context.session.id, head.first_kept_seq, whole=whole)
+            lived = [*taken, *messages]
+        context.judge = self._new_judge(context.session, context.contract)
+        context.judgement = None
+        judgements: list[Judgement] = []
+        for judgement in context.judge.replay(lived):
+            context.judgement = judgement
+            judgements += [judgement] if judgement is not None else []
+        locale = context.session.locale
+        context.notices = [notice for one in judgements for notice in notices_of(one, locale)]
+        context.notices += last_turn_notices(judgements, messages, context.judge.policy, locale)
+        context.facts = facts_of(context.contract, lived)
 
     async def admit_files(self, context: RunContext, messages: Sequence[Message]) -> None:
         """Give the run the files of *messages* that joined it, as `open` does for earlier ones."""
@@ -162,45 +198,15 @@ def rounds_of(run: Run, messages: Iterable[Message]) -> int:
     return max(run.rounds, seen)
 
 
-def stored_tail(messages: Sequence[Message]) -> NoProgressTail | None:
-    """The tail that the compaction at the head of *messages* kept."""
-    if not messages or messages[0].summary_of is None:
-        return None
-    return decode_tail(messages[0].summary_of.tail_json)
-
-
-def encode_tail(tail: NoProgressTail | None) -> str | None:
-    """The tail as it stands in a compaction record."""
-    if tail is None:
-        return None
-    return json.dumps([tail.streak, tail.last_round_key, list(tail.nudged_at)])
-
-
-def decode_tail(text: str | None) -> NoProgressTail | None:
-    """The reverse of `encode_tail`."""
-    if text is None:
-        return None
-    streak, last_round_key, nudged_at = json.loads(text)
-    return NoProgressTail(streak, last_round_key, tuple(nudged_at))
-
-
-def as_chat(message: Message) -> Mapping[str, Any]:
-    """The message in the shape that the guard scans, with the evidence taken at its birth."""
-    chat: dict[str, Any] = {"role": message.role, "content": message.text}
-    if message.role == "user":
-        chat["synthetic"] = message.synthetic
-    if message.tool_calls:
-        chat["tool_calls"] = [
-            {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        chat["tool_call_id"] = message.tool_call_id
-    if message.evidence is not None:
-        chat["result_digest"] = message.evidence.result_digest
-        chat["exempt"] = message.evidence.exempt
-        chat["harness"] = message.evidence.harness
-    return chat
+def facts_of(contract: ProgressContract | None, messages: Iterable[Message]) -> dict[str, str]:
+    """By item of the contract, what the results in *messages* verified last."""
+    facts: dict[str, str] = {}
+    if contract is not None:
+        for message in messages:
+            evidence = message.evidence
+            if evidence is not None and evidence.contract == contract.key:
+                facts |= evidence.facts
+    return facts
 
 
 def data_uri(data: bytes, media_type: str) -> str:

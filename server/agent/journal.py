@@ -1,45 +1,36 @@
 """What a run writes to the store: each step one transaction, each behind the run's fence."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from guard import Verdict
 from server.agent.calls import Answer, Effect
 from server.agent.context import RunContext
+from server.agent.judge import Judgement
+from server.agent.record import decision_of, shadow_decisions_of
 from server.llm.port import AttemptFailed, Purpose, Reply
 from server.message import Message, Usage, content_of
 from server.metrics import Metrics
 from server.store.actions import finish_actions
+from server.store.decisions import (
+    Decision,
+    ShadowDecision,
+    insert_decision,
+    insert_shadow_decisions,
+)
 from server.store.engine import Store
 from server.store.ids import new_id
 from server.store.messages import append_messages
 from server.store.rows import lock_session
 from server.store.runs import (
-    Decision,
     begin_round,
     fence,
-    insert_decision,
     join_run,
     queued,
 )
 from server.store.usage import LlmCall, insert_llm_call
-
-DEFAULT_POLICY = "default@1"
-NO_PROGRESS_RULE = "no_progress"
-
-
-@dataclass(frozen=True, slots=True)
-class RoundVerdict:
-    """What the guard made of a closed round, as it is recorded."""
-
-    action_digest: str
-    result_digest: str
-    exempt: bool
-    streak: int
-    verdict: Verdict
+from server.tracing import current
 
 
 class Journal:
@@ -63,17 +54,20 @@ class Journal:
         return stored[0]
 
     async def close_round(
-        self, context: RunContext, answers: Sequence[Answer], verdict: RoundVerdict | None
+        self, context: RunContext, answers: Sequence[Answer], judged: Judgement | None
     ) -> None:
-        """Store all results of the round and what the guard made of them."""
+        """Store all results of the round and what the policies made of them."""
+        decision = decision_of(context, judged) if judged is not None else None
+        shadows = shadow_decisions_of(context, judged) if judged is not None else []
         async with self._store.write() as db:
             await fence(db, context.run.id, context.run.attempt)
             stored = await self._append(db, context, [answer.message for answer in answers])
             await _finish_actions(db, context, answers)
-            if verdict is not None:
-                await insert_decision(db, _decision(context, verdict))
+            if decision is not None:
+                await insert_decision(db, decision)
+            await insert_shadow_decisions(db, shadows)
         context.extend(stored)
-        self._count_round(answers, verdict)
+        self._count_round(context, answers, judged, decision, shadows)
 
     async def append_summary(self, context: RunContext, message: Message) -> None:
         """Store the summary of a compaction; the caller takes the history anew."""
@@ -130,16 +124,33 @@ class Journal:
                 first_token_ms=call.first_token_ms,
             )
 
-    def _count_round(self, answers: Sequence[Answer], verdict: RoundVerdict | None) -> None:
-        self._metrics.round_closed()
+    def _count_round(
+        self,
+        context: RunContext,
+        answers: Sequence[Answer],
+        judged: Judgement | None,
+        decision: Decision | None,
+        shadows: Sequence[ShadowDecision],
+    ) -> None:
+        policy = context.judge.policy.active.name
+        self._metrics.round_closed(policy)
         for answer in answers:
             message = answer.message
             elapsed_ms = message.evidence.elapsed_ms if message.evidence is not None else 0
             self._metrics.tool_called(
                 answer.tool_label, is_error=message.is_error, elapsed_ms=elapsed_ms
             )
-        if verdict is not None and verdict.verdict is not Verdict.CONTINUE:
-            self._metrics.guard_spoke(verdict.verdict.value, NO_PROGRESS_RULE)
+        if judged is not None and decision is not None:
+            current().judged(decision)
+            spent = judged.round.spent
+            if decision.streak > 1:
+                self._metrics.round_repeated(policy, spent.prompt_tokens + spent.completion_tokens)
+            if decision.state_diff:
+                self._metrics.state_changed(policy)
+            if decision.verdict != "none":
+                self._metrics.guard_spoke(decision.verdict, decision.rule, policy)
+        for shadow in shadows:
+            self._metrics.shadow_spoke(shadow.verdict, shadow.rule, shadow.policy)
 
 
 async def _finish_actions(
@@ -154,22 +165,6 @@ async def _finish_actions(
             await finish_actions(db, context.session.id, call_ids, effect, datetime.now(UTC))
 
 
-def _decision(context: RunContext, verdict: RoundVerdict) -> Decision:
-    words = {Verdict.CONTINUE: "none", Verdict.NUDGE: "nudge", Verdict.ABORT: "abort"}
-    return Decision(
-        run_id=context.run.id,
-        round=context.rounds,
-        action_digest=verdict.action_digest,
-        result_digest=verdict.result_digest,
-        exempt=verdict.exempt,
-        streak=verdict.streak,
-        verdict=words[verdict.verdict],
-        rule=NO_PROGRESS_RULE,
-        policy=DEFAULT_POLICY,
-        created_at=datetime.now(UTC),
-    )
-
-
 def account_of(
     session_id: str,
     run_id: str | None,
@@ -177,7 +172,11 @@ def account_of(
     model: str,
     end: Reply | AttemptFailed,
 ) -> LlmCall:
-    """The row that one request leaves behind, whether it led to a reply or not."""
+    """The row that a request leaves behind which ended just now, with a reply or not.
+
+    It leaves a span in the trace of its run as well.
+    """
+    current().requested(purpose, model, end)
     return LlmCall(
         id=new_id(),
         session_id=session_id,

@@ -1,38 +1,40 @@
 """The agent loop: the only `while True` that spends money."""
 
-import hashlib
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from channels.events import Interrupt, RoundFinished, RoundStarted, UserJoined
 from channels.port import RunSink
-from guard import (
-    Abort,
-    NoProgressCall,
-    NoProgressGuard,
-    NoProgressLoopError,
-    NoProgressNotice,
-    Nudge,
-    Verdict,
-    verdict_of,
+from server.agent.acting import (
+    COMPLETED,
+    has_last_turn,
+    last_turn_notice,
+    log_nudges,
+    log_stop,
+    notices_of,
+    stop_error,
 )
-from guard import Evidence as GuardEvidence
 from server.agent.calls import Answer, CallRunner
 from server.agent.compaction import Compactor
 from server.agent.consent import Consent
 from server.agent.context import RunContext
-from server.agent.history import History
-from server.agent.journal import Journal, RoundVerdict, account_of
+from server.agent.exploration import Explorations
+from server.agent.history import History, facts_of
+from server.agent.journal import Journal, account_of
+from server.agent.judge import Judgement
 from server.agent.speaker import Speaker, attached_files, say
 from server.agent.stopping import Stopped, unless_stopped
 from server.errors import (
     ContextOverflow,
     EmptyReplies,
     LLMContextOverflow,
+    LLMError,
+    RunError,
     StoreUnavailable,
 )
 from server.llm.port import AttemptFailed, Model, ModelRequest, Reply
@@ -58,6 +60,7 @@ class AgentLoop:
         journal: Journal,
         compactor: Compactor,
         consent: Consent,
+        explorations: Explorations,
     ) -> None:
         self._model = model
         self._history = history
@@ -65,6 +68,7 @@ class AgentLoop:
         self._journal = journal
         self._compactor = compactor
         self._consent = consent
+        self._explorations = explorations
 
     async def execute(self, context: RunContext, sink: RunSink) -> Sequence[Interrupt]:
         """Run to the end, or to a question to a person; the questions, none at the end.
@@ -73,7 +77,7 @@ class AgentLoop:
 
         Raises:
             Stopped: A person stopped the run; what was stored stays.
-            NoProgressLoopError: The guard ended the run; its last round is stored.
+            NoProgressLoopError, RuleStop: The policy ended the run; its last round is stored.
             RunError, LLMError: The run cannot go on.
             StoreUnavailable, Fenced: Nothing more can be written.
 
@@ -83,8 +87,9 @@ class AgentLoop:
         if questions:
             return questions
         _check_stop(context)
-        _recheck(context)
-        while not _has_answered(context):
+        if context.judgement is not None:
+            await self._stop(context, sink, context.judgement)
+        while not (context.is_complete or _has_answered(context)):
             _check_stop(context)
             await self._compactor.compact_if_due(context, sink)
             context.rounds += 1
@@ -98,7 +103,7 @@ class AgentLoop:
                 sink.emit(RoundFinished(context.rounds))
                 return questions
             answers = await self._calls.run(context, asked.tool_calls, sink)
-            await self._close(context, sink, asked.tool_calls, answers)
+            await self._close(context, sink, asked, answers)
         return ()
 
     async def deliver(self, context: RunContext, sink: RunSink, text: str) -> None:
@@ -139,17 +144,22 @@ class AgentLoop:
                 return questions
             sink.emit(RoundStarted(context.rounds))
             answers = await self._calls.settle(context, open_calls, sink)
-            await self._close(context, sink, open_calls, answers)
+            await self._close(context, sink, context.messages[-1], answers)
         return ()
 
-    async def _ask(self, context: RunContext, sink: RunSink) -> Message:
+    async def _ask(
+        self, context: RunContext, sink: RunSink, *, without_tools: bool = False
+    ) -> Message:
         """Ask the model until it says something, and open the round with what it said."""
         accounts: list[LlmCall] = []
         speaker = Speaker(context, sink)
         try:
             for _ in range(1 + EMPTY_REPLY_RETRIES):
                 _check_stop(context)
-                reply = await self._reply(context, sink, speaker, accounts)
+                reply = await self._reply(context, sink, speaker, accounts, without_tools)
+                if without_tools:
+                    speaker.withdraw_calls()
+                    reply = replace(reply, calls=())
                 if not reply.is_empty or _may_be_silent(context):
                     return await self._open(context, speaker, reply, accounts)
                 speaker.discard()
@@ -167,23 +177,32 @@ class AgentLoop:
             raise
 
     async def _reply(
-        self, context: RunContext, sink: RunSink, speaker: Speaker, accounts: list[LlmCall]
+        self,
+        context: RunContext,
+        sink: RunSink,
+        speaker: Speaker,
+        accounts: list[LlmCall],
+        without_tools: bool,
     ) -> Reply:
         """One reply; a prompt that turns out too long is compacted once and asked again."""
         try:
-            return await self._stream(context, speaker, accounts)
+            return await self._stream(context, speaker, accounts, without_tools)
         except LLMContextOverflow as overflow:
             if not await self._compactor.try_compact(context, sink):
                 raise ContextOverflow from overflow
         try:
-            return await self._stream(context, speaker, accounts)
+            return await self._stream(context, speaker, accounts, without_tools)
         except LLMContextOverflow as overflow:
             raise ContextOverflow from overflow
 
     async def _stream(
-        self, context: RunContext, speaker: Speaker, accounts: list[LlmCall]
+        self,
+        context: RunContext,
+        speaker: Speaker,
+        accounts: list[LlmCall],
+        without_tools: bool,
     ) -> Reply:
-        request = self._request(context)
+        request = self._request(context, without_tools)
 
         async def listen() -> Reply:
             async with aclosing(self._model.stream(request)) as events:
@@ -207,7 +226,7 @@ class AgentLoop:
             context.usage += reply.usage
         return reply
 
-    def _request(self, context: RunContext) -> ModelRequest:
+    def _request(self, context: RunContext, without_tools: bool) -> ModelRequest:
         context.prompt.extend(context.messages, context.notices, context.pictures)
         manifest = context.prompt.manifest
         log.debug(
@@ -221,12 +240,14 @@ class AgentLoop:
         return ModelRequest(
             messages=context.prompt.fragments,
             tools=context.tools_json,
+            may_call=not without_tools,
             model=_model_of(context),
             prompt_cache_key=f"headway-session-{context.session.id}",
         )
 
     def _account(self, context: RunContext, end: Reply | AttemptFailed) -> LlmCall:
-        model = end.model if isinstance(end, Reply) and end.model else self._model.name
+        told = end.model if isinstance(end, Reply) else ""
+        model = told or _model_of(context) or self._model.name
         return account_of(context.session.id, context.run.id, "agent", model, end)
 
     async def _open(
@@ -277,20 +298,53 @@ class AgentLoop:
         self,
         context: RunContext,
         sink: RunSink,
-        calls: Sequence[ToolCall],
+        asked: Message,
         answers: Sequence[Answer],
     ) -> None:
-        """Close the round, let the guard act on it, and prepare the next one.
+        """Close the round, act on what the policy makes of it, and prepare the next one.
 
-        The guard's verdict is a pure fold, so it is found before the results are stored and goes
-        into the same transaction; it is acted upon only when they are.
+        The verdict is a pure fold, so it is found before the results are stored and goes into the
+        same transaction; it is acted upon only when they are. A person's stop comes first.
         """
-        verdict = _fold(context.guard, calls, answers)
-        await self._journal.close_round(context, answers, verdict)
+        answers = await self._explorations.share(context, answers)
+        judged = context.judge.close(asked, [answer.message for answer in answers])
+        await self._journal.close_round(context, answers, judged)
+        context.facts |= facts_of(context.contract, [answer.message for answer in answers])
         sink.emit(RoundFinished(context.rounds))
-        _act(context)
+        if judged is not None:
+            context.judgement = judged
+            log_nudges(context, judged)
+            context.notices += notices_of(judged, context.session.locale)
+            await self._stop(context, sink, judged)
         _check_stop(context)
         await self._join(context, sink)
+
+    async def _stop(self, context: RunContext, sink: RunSink, judged: Judgement) -> None:
+        """End the run where its policy says so; a goal that is reached ends it without an error."""
+        stop = judged.ruling.stop
+        if stop is None:
+            return
+        _check_stop(context)
+        log_stop(context, judged, stop)
+        if has_last_turn(context.judge.policy, stop) and not _has_answered(context):
+            context.notices.append(last_turn_notice(judged, stop, context.session.locale))
+            await self._answer_without_tools(context, sink)
+        if stop.code != COMPLETED:
+            raise stop_error(stop, context.session.locale)
+        context.is_complete = True
+
+    async def _answer_without_tools(self, context: RunContext, sink: RunSink) -> None:
+        """Let the model say what it has; a model that cannot is no reason to end otherwise."""
+        context.rounds += 1
+        sink.emit(RoundStarted(context.rounds))
+        try:
+            await self._ask(context, sink, without_tools=True)
+        except (LLMError, RunError) as error:
+            log.warning(
+                "[no-progress] no last answer session=%s code=%s", context.session.id, error.code
+            )
+            return
+        sink.emit(RoundFinished(context.rounds))
 
     async def _join(self, context: RunContext, sink: RunSink) -> None:
         """Take in what people sent to steer the run; a real message begins a new turn."""
@@ -299,7 +353,8 @@ class AgentLoop:
         context.has_steered = False
         joined = await self._journal.join_steered(context)
         if joined:
-            context.guard.reset_from(None)
+            context.judge.begin_turn()
+            context.judgement = None
         for message in joined:
             sink.emit(UserJoined(message.id, message.text, attached_files(message)))
         await self._history.admit_files(context, joined)
@@ -308,41 +363,6 @@ class AgentLoop:
 def _check_stop(context: RunContext) -> None:
     if context.cancelled.is_set():
         raise Stopped
-
-
-def _recheck(context: RunContext) -> None:
-    """A run that died between its last round and its end is ended by the same verdict."""
-    guard = context.guard
-    if verdict_of(guard.tail) is Verdict.ABORT:
-        raise NoProgressLoopError(context.last_tool_names, guard.streak, context.session.locale)
-
-
-def _act(context: RunContext) -> None:
-    """Do what the guard says of the round that was just stored; a person's stop comes first."""
-    guard = context.guard
-    action = guard.take_action()
-    if isinstance(action, Nudge):
-        _log_action(context, logging.WARNING, "nudge")
-        context.notices.append(NoProgressNotice(action.after_tool_call_id, action.text))
-    elif isinstance(action, Abort):
-        _check_stop(context)
-        _log_action(context, logging.ERROR, "abort")
-        raise NoProgressLoopError(guard.tool_names, guard.streak, context.session.locale)
-
-
-def _log_action(context: RunContext, level: int, word: str) -> None:
-    guard = context.guard
-    log.log(
-        level,
-        "[no-progress] %s session=%s round=%d streak=%d tools=%s digest=%s argsLength=%d",
-        word,
-        context.session.id,
-        context.rounds,
-        guard.streak,
-        ",".join(guard.tool_names),
-        guard.digest,
-        guard.args_length,
-    )
 
 
 def _model_of(context: RunContext) -> str | None:
@@ -372,34 +392,3 @@ def _open_calls(context: RunContext) -> tuple[ToolCall, ...]:
     """The calls of a round that has no results: a round is closed whole or not at all."""
     last = context.messages[-1] if context.messages else None
     return last.tool_calls if last is not None and last.role == "assistant" else ()
-
-
-def _joined(digests: Iterable[str]) -> str:
-    """One digest for the calls of a round; that of the call itself where it is the only one."""
-    parts = list(digests)
-    if len(parts) == 1:
-        return parts[0]
-    return hashlib.sha256(",".join(parts).encode()).hexdigest()[:16]
-
-
-def _fold(
-    guard: NoProgressGuard, calls: Sequence[ToolCall], answers: Sequence[Answer]
-) -> RoundVerdict | None:
-    """The guard's verdict on the round; None if the harness wrote any of its results."""
-    seen = [answer.message.evidence for answer in answers]
-    known = [evidence for evidence in seen if evidence is not None and not evidence.harness]
-    if len(known) < len(answers):
-        return None
-    for call, answer, evidence in zip(calls, answers, known, strict=True):
-        guard.observe_call(
-            NoProgressCall(call.name, call.arguments, answer.message.text),
-            GuardEvidence(evidence.action_digest, evidence.result_digest, evidence.exempt),
-        )
-    guard.end_round(calls[-1].id)
-    return RoundVerdict(
-        action_digest=_joined(evidence.action_digest for evidence in known),
-        result_digest=_joined(evidence.result_digest for evidence in known),
-        exempt=all(evidence.exempt for evidence in known),
-        streak=guard.streak,
-        verdict=guard.verdict,
-    )

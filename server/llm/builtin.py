@@ -156,6 +156,8 @@ def _answer(
     if request.purpose == "compaction":
         return _summary(messages, words), ()
     since = messages[asked + 1 :] if asked is not None else []
+    if not request.may_call:
+        return words.first_line + _results_told(since, words), ()
     return _turn(text, since, _tool_names(request.tools), words, len(messages))
 
 

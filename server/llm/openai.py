@@ -30,7 +30,7 @@ REFUSAL_BYTES = 64 * 1024
 """What is read of a refusal: enough to tell why."""
 WHOLE_ANSWER_BYTES = 16 * 1024 * 1024
 """What is read of an answer that is not a stream."""
-OPTIONAL_FIELDS = ("stream_options", "prompt_cache_key", "max_tokens")
+OPTIONAL_FIELDS = ("stream_options", "prompt_cache_key", "max_tokens", "tool_choice")
 """Fields of the request that a gateway may not know; each is left out once it refused it."""
 
 
@@ -251,9 +251,12 @@ class OpenAIModel:
         """The request as bytes.
 
         The messages stand last, so that the body of a conversation's next request begins with
-        this one up to its two closing brackets: what a provider caches stays equal.
+        this one up to its two closing brackets: what a provider caches stays equal. That the
+        tools may not be used follows them, since it is said of a last request alone.
         """
-        return b"".join((self._head(request), b",".join(request.messages), b"]}"))
+        is_barred = not request.may_call and "tool_choice" not in self._refused_fields
+        end = b'],"tool_choice":"none"}' if is_barred and request.tools else b"]}"
+        return b"".join((self._head(request), b",".join(request.messages), end))
 
     def _head(self, request: ModelRequest) -> bytes:
         fields: list[tuple[str, bytes]] = [

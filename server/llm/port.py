@@ -22,6 +22,8 @@ class ModelRequest:
     """Overrides the configured model's name."""
     prompt_cache_key: str | None = None
     max_tokens: int | None = None
+    may_call: bool = True
+    """Whether the reply may use the tools; their definitions stay, for the sake of the prefix."""
 
 
 @dataclass(frozen=True, slots=True)

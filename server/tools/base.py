@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from channels.events import RunEvent
+from guard import ToolContract
 from server.errors import Locale, ToolError
 from server.log import fault_of
 from server.message import clean_text
@@ -56,6 +57,8 @@ class ToolResult:
     exit_code: int | None = None
     is_unsure: bool = False
     """Whether the call had its effect is unknown, and the text says so."""
+    whole: str | None = None
+    """The text before it was cut, for what is read from it; None where nothing was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class ToolSpec:
     output_cap_bytes: int
     """Results above it are cut in the middle, naming the hash of the whole."""
     consent: Consent = "by_kind"
+    contract: ToolContract | None = None
+    """What of its calls and results matters to the guard; without one all of it does."""
 
 
 class Tool(Protocol):
@@ -208,6 +213,11 @@ class Registry:
             return tool.kind_of(parse_arguments(arguments_json))
         except ToolError:
             return tool.spec.kind
+
+    def contracts(self) -> Mapping[str, ToolContract]:
+        """What our own tools declare, by name."""
+        specs = (tool.spec for tool in self._tools.values())
+        return {spec.name: spec.contract for spec in specs if spec.contract is not None}
 
     async def mark(self, name: str, arguments_json: str, context: ToolContext) -> str:
         """What is stored of a call before it begins; empty where its tool looks nothing up.
@@ -337,8 +347,8 @@ async def _tidy(result: ToolResult, cap_bytes: int) -> ToolResult:
     content = clean_text(result.content)
     if size_bytes(content) <= cap_bytes:
         return result if content is result.content else replace(result, content=content)
-    content = await asyncio.to_thread(cut_result, content, cap_bytes)
-    return replace(result, content=content, truncated=True)
+    cut = await asyncio.to_thread(cut_result, content, cap_bytes)
+    return replace(result, content=cut, truncated=True, whole=content)
 
 
 def _definition(spec: ToolSpec) -> Mapping[str, object]:

@@ -5,6 +5,7 @@ The SDK is imported when a server is configured, and not before: it takes half a
 
 import asyncio
 import hashlib
+import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +15,9 @@ from typing import Final, Literal, TextIO
 
 import anyio
 
+from guard import ToolContract
+from guard.canonical import decode_result
+from guard.volatile import volatile_keys_of
 from server.errors import SettingsError, ToolError
 from server.settings import McpSettings
 from server.tools.base import (
@@ -36,6 +40,8 @@ from server.tools.mcp_keeper import (
     Watch,
 )
 
+log = logging.getLogger(__name__)
+
 START_SECONDS: Final = 10.0
 """How long the start waits for all servers together; one that is slower joins later."""
 
@@ -51,6 +57,8 @@ OUTPUT_CAP_BYTES: Final = 64_000
 
 STAND_INS_CAP: Final = 128
 """Of one server; models invent names without end, and calls are counted by name."""
+
+_KEYS_CHARACTERS: Final = 200
 
 _UNSAYABLE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -82,6 +90,22 @@ def tool_name(server: str, tool: str) -> str:
     return f"{server}{SEPARATOR}{plain}"
 
 
+def _decoded(content: str) -> object:
+    try:
+        return decode_result(content)
+    except ValueError:
+        return None
+
+
+def contracts_of(settings: Mapping[str, McpSettings]) -> dict[str, ToolContract]:
+    """What the settings say of tools, by the name that models know."""
+    return {
+        tool_name(server, tool): contract.contract()
+        for server, one in settings.items()
+        for tool, contract in one.contracts.items()
+    }
+
+
 class McpServer:
     """One server: what it offers, and its calls."""
 
@@ -96,6 +120,8 @@ class McpServer:
         self._kinds: dict[str, Kind] = {
             tool_name(name, tool): kind for tool, kind in settings.kinds.items()
         }
+        self._looked_at = {tool_name(name, tool) for tool in settings.contracts}
+        """Tools of whose results it is known what counts, or was said that it is not."""
 
     @property
     def health(self) -> McpHealth:
@@ -142,9 +168,12 @@ class McpServer:
         if tool is None or tool.remote_name is None:
             raise ToolError("unavailable", f"the MCP server {self.name} offers no such tool now")
         try:
-            return await line.call(tool.remote_name, arguments, context.progress)
+            result = await line.call(tool.remote_name, arguments, context.progress)
         except AnswerLost as loss:
             return self._lost(str(loss), tool.spec.kind)
+        if name not in self._looked_at and not result.is_error:
+            self._look(name, _decoded(result.content))
+        return result
 
     def _unavailable(self, reason: str) -> ToolError:
         words = f"the MCP server {self.name} is not available ({reason}); nothing was done"
@@ -165,8 +194,25 @@ class McpServer:
             if wanted is None or remote.name in wanted:
                 name = tool_name(self.name, remote.name)
                 by_name.setdefault(name, McpTool(self, self._spec(name, remote), remote.name))
+                if remote.result_schema is not None and remote.result_schema.get("properties"):
+                    self._look(name, remote.result_schema)
         self._by_name = by_name
         self.tools = tuple(by_name[name] for name in sorted(by_name))
+
+    def _look(self, name: str, shown: object) -> None:
+        """Say once of a tool that its results look new each time, for want of a contract."""
+        if name in self._looked_at:
+            return
+        self._looked_at.add(name)
+        keys = volatile_keys_of(shown)
+        if keys:
+            log.warning(
+                "[mcp] results of tool=%s carry %s: to the guard each is new; say in "
+                "[mcp.%s.contracts] what counts",
+                name,
+                ",".join(keys)[:_KEYS_CHARACTERS],
+                self.name,
+            )
 
     def _spec(self, name: str, remote: RemoteTool) -> ToolSpec:
         kind = self._kinds.get(name, self._settings.kind)

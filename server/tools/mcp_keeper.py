@@ -38,6 +38,9 @@ class RemoteTool:
     name: str
     description: str
     schema: Mapping[str, object]
+    """Of its arguments."""
+    result_schema: Mapping[str, object] | None = None
+    """Of its results, where the server tells."""
 
 
 class LineFailed(Exception):

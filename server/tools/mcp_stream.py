@@ -69,7 +69,12 @@ class _SdkLine:
             params = types.PaginatedRequestParams(cursor=cursor)
             page = await self._client.session.list_tools(params=params)
             found += (
-                RemoteTool(tool.name, tool.description or tool.title or "", tool.input_schema)
+                RemoteTool(
+                    tool.name,
+                    tool.description or tool.title or "",
+                    tool.input_schema,
+                    tool.output_schema,
+                )
                 for tool in page.tools
             )
             cursor = page.next_cursor

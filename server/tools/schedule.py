@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from guard import Normaliser, drop_fields
+from guard import ToolContract, drop_fields
 from server.due import MissedPolicy
 from server.errors import BadRequest, Conflict, NotFound, StoreUnavailable, ToolError
 from server.schedule_form import CronForm, IntervalForm, OnceForm, ScheduleForm, form_of, shown
@@ -46,9 +46,6 @@ from server.tools.base import Found, Kind, ToolContext, ToolResult, ToolSpec, js
 
 SCHEDULE_TASK: Final = "schedule_task"
 LIST_TASKS: Final = "list_scheduled_tasks"
-
-NORMALISER: Final[Normaliser] = drop_fields("task_id", "next_at")
-"""Of the results of `schedule_task`: a new id, and a time counted from now, are no progress."""
 
 _SHOWN_TASKS: Final = 100
 _STORE_SECONDS: Final = 60.0
@@ -149,6 +146,8 @@ class ScheduleTask:
         kind="write",
         parallel=False,
         timeout_seconds=_STORE_SECONDS,
+        # A new id, and a time counted from now, are no progress.
+        contract=ToolContract(result=drop_fields("task_id", "next_at")),
         output_cap_bytes=16_000,
         consent="always",
     )

@@ -7,15 +7,12 @@ from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
 
-from guard import Normaliser, drop_fields
+from guard import ToolContract, drop_fields
 from server.errors import ToolError
 from server.tools.arguments import Arguments, decode, schema_of
 from server.tools.base import Found, Kind, ToolContext, ToolResult, ToolSpec, json_result
 
 SEND_MESSAGE: Final = "send_message"
-
-SEND_NORMALISER: Final[Normaliser] = drop_fields("delivery_id")
-"""Each sending has an id of its own; what was sent where stands in the arguments."""
 
 TEXT_MAX: Final = 20_000
 """Characters: a long report; a platform gets it in several messages."""
@@ -79,6 +76,8 @@ class SendMessage:
         parallel=False,
         timeout_seconds=SEND_SECONDS,
         output_cap_bytes=8_000,
+        # Each sending has an id of its own; what was sent where stands in the arguments.
+        contract=ToolContract(result=drop_fields("delivery_id")),
     )
 
     def __init__(self, post: Post) -> None:

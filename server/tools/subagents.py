@@ -11,6 +11,9 @@ from server.store.subagents import SubagentExecution
 from server.tools.arguments import Arguments, decode, schema_of
 from server.tools.base import Found, Kind, ToolContext, ToolResult, ToolSpec, json_result
 
+SPAWN_SUBAGENT = "spawn_subagent"
+WAIT_SUBAGENTS = "wait_subagents"
+
 SPAWN_WAIT_SECONDS = 3_600.0
 """How long `spawn_subagent` waits itself; then the subagent goes on in the background."""
 
@@ -81,7 +84,7 @@ class SpawnSubagent:
     """Hands a task to a new child session."""
 
     spec = ToolSpec(
-        name="spawn_subagent",
+        name=SPAWN_SUBAGENT,
         description=(
             "Hand a self-contained part of the work to a subagent: a session of its own with the "
             "same tools and workspace, which sees only the task. Its last message is the result, "
@@ -136,7 +139,7 @@ class WaitSubagents:
     """Waits for subagents in the background."""
 
     spec = ToolSpec(
-        name="wait_subagents",
+        name=WAIT_SUBAGENTS,
         description=(
             "Wait until subagents have ended, and get their results. timedOut:true means that some "
             "still work (status running): wait again, or go on with something else meanwhile. "

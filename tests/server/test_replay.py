@@ -302,6 +302,18 @@ async def test_what_cannot_be_replayed_is_one_line(corpus: Path, tmp_path: Path)
         assert len(err.splitlines()) == 1
 
 
+async def test_the_command_knows_the_policies_of_the_settings(corpus: Path, tmp_path: Path) -> None:
+    config = tmp_path / "headway.toml"
+    config.write_text('[policy.define."team@1".budget]\nrounds = 2\n', "utf-8")
+    environ = environment(tmp_path / "data", CONFIG=str(config))
+    code, out, err = await run(
+        environ, "replay", str(corpus), "--policy", "team@1", "--rounds", folder=tmp_path
+    )
+    assert (code, err) == (0, "")
+    assert "team@1" in out
+    assert "team@1  stops after 2 (budget 2)" in out
+
+
 async def test_the_command_finds_a_session_in_the_database(tmp_path: Path, sqlite_url: str) -> None:
     looping = reply(calls=[call("list_dir", {"path": "."})])
     async with (

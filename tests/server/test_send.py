@@ -11,7 +11,6 @@ import sqlalchemy as sa
 
 from channels.port import QUEUE_MAX, ChatAddress
 from guard import NoProgressCall, Rules, result_digest
-from server.app import RULES
 from server.delivery import Deliveries
 from server.errors import ToolError
 from server.settings import Settings
@@ -311,7 +310,9 @@ async def test_equal_sendings_have_one_digest_and_others_do_not(
 ) -> None:
     registry, _ = post_of(store)
 
-    async def digest(sender: str, to: str, call_id: str, rules: Rules = RULES) -> str:
+    declared = Rules(contracts=registry.contracts())
+
+    async def digest(sender: str, to: str, call_id: str, rules: Rules = declared) -> str:
         asked = arguments(to)
         context = context_of(people[sender], call_id)
         result = await registry.dispatch(SEND_MESSAGE, asked, context)

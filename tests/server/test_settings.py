@@ -167,13 +167,13 @@ def test_one_bot_given_twice_stops_the_start(tmp_path: Path) -> None:
 def test_sections_of_the_file_are_read(tmp_path: Path) -> None:
     settings = load(
         "[compaction]\ntrigger_ratio = 0.5\n[shell]\nenabled = false\n"
-        '[mcp.notes]\ncommand = "notes"\n[policy]\nname = "default"\n',
+        '[mcp.notes]\ncommand = "notes"\n[policy]\nscheduled = "unattended@1"\n',
         tmp_path,
     )
     assert (settings.compaction.trigger_ratio, settings.compaction.keep_rounds) == (0.5, 6)
     assert not settings.shell.enabled
     assert settings.mcp["notes"].command == "notes"
-    assert settings.policy == {"name": "default"}
+    assert (settings.policy.main, settings.policy.scheduled) == ("default@1", "unattended@1")
 
 
 @pytest.mark.parametrize(

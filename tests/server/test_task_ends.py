@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from channels.errors import DeliveryError
 from channels.port import ChatAddress, Inbound
 from server.approvals import Word
 from server.begin import RESUME
+from server.contract import parse_contract
 from server.schedule_form import OnceForm
 from server.store.approvals import open_approvals
 from server.store.chats import bound_session
@@ -27,6 +29,7 @@ from tests.waiting import until
 CHAT = ChatAddress("test", "app1", "c1")
 TO_CHAT = DeliveryForm(chat=ChatForm("test", "app1", "c1"))
 ASK = reply(calls=[call("ask_user", {"question": "Which of both?"})])
+SEND = reply(calls=[call("send_message", {"to": "somewhere", "text": "hello"})])
 REMOVED = DeliveryError("230002 the bot is not in the chat", retryable=False)
 
 
@@ -228,6 +231,34 @@ async def test_third_failure_is_told_in_the_chat_once_with_the_pause(
         assert all(delivery.status == "finished" for delivery in told)  # the telling went well
 
 
+async def test_how_far_a_stopped_run_came_is_told_where_the_task_says(
+    tmp_path: Path, sqlite_url: str, clock: Clock
+) -> None:
+    contract = {
+        "id": "facts",
+        "items": [
+            {"id": "f1", "text": "第一项", "tool": "list_dir", "extract": {"regex": "F1"}},
+            {"id": "f2", "text": "第二项", "tool": "list_dir", "extract": {"regex": "F2"}},
+        ],
+    }
+    look = reply(calls=[call("list_dir", {"path": "."})])
+    async with (
+        serve_gateway([look] * 3, title=is_title) as gateway,
+        open_tasks(settings_for(tmp_path, sqlite_url, gateway.url), clock) as tasks,
+    ):
+        (tasks.house.workspace / "F1.txt").write_text("", "utf-8")
+        told_in = await tasks.house.create()
+        task = await tasks.add(told_in=told_in, contract=parse_contract(contract))
+        await tasks.let_pass(60)
+        found = await delivered(tasks, task, "DELIVERED")
+        assert found.status == "FAILED"
+        [told] = await tasks.told(told_in, 1)
+        assert "第一项：F1" in told
+        assert "第二项" in told
+        assert found.reason is not None
+        assert found.reason in told
+
+
 async def test_one_time_that_failed_is_done_and_not_paused(
     tmp_path: Path, sqlite_url: str, clock: Clock
 ) -> None:
@@ -271,6 +302,44 @@ async def test_what_a_scheduled_run_asks_is_told_with_where_to_answer_and_counts
         run = await tasks.house.run(found[0].run_id or "")
         assert run.trigger == RESUME
         assert (await tasks.task(task)).failures_in_row == 0
+
+
+@pytest.mark.parametrize("asks", ["a question", "for a word"])
+async def test_run_that_nobody_answers_in_time_is_a_failure_and_the_third_pauses_the_task(
+    tmp_path: Path, database_url: str, clock: Clock, asks: str
+) -> None:
+    config = tmp_path / "headway.toml"
+    config.write_text('[approvals]\nscheduled = "sends"\nexpire_minutes = 1\n')
+    async with (
+        serve_gateway(forever(ASK if asks == "a question" else SEND), title=is_title) as gateway,
+        open_tasks(
+            settings_for(tmp_path, database_url, gateway.url, HEADWAY_CONFIG=str(config)), clock
+        ) as tasks,
+    ):
+        told_in = await tasks.house.create()
+        task = await tasks.add(told_in=told_in)
+        approvals = tasks.house.state["approvals"]
+        for count in (1, 2, 3):
+            await tasks.let_pass(60)
+            found = await tasks.until(task, lambda found: bool(found) and is_asking(found[-1]))
+            late = datetime.now(UTC) + timedelta(minutes=1, seconds=5)
+            await asyncio.gather(approvals.expire(late), approvals.expire(late))
+            found = await tasks.ended(task, count)
+            assert (await tasks.task(task)).failures_in_row == count
+        assert [one.status for one in found] == ["FAILED"] * 3
+        run = await tasks.house.run(found[-1].run_id or "")
+        assert (run.trigger, run.outcome_code) == (RESUME, "interrupt_expired")
+        assert found[-1].reason == run.outcome_text
+        assert (await tasks.session_of(found[-1])).status == "FAILED"
+        assert (await tasks.task(task)).status == "PAUSED"
+        said = await tasks.told(told_in, 6)
+        assert ["执行失败" in text for text in said] == [False, True] * 3
+        assert ["现已暂停" in text for text in said] == [False] * 5 + [True]
+        assert len(gateway.requests) == 3
+
+
+def is_asking(task_run: TaskRun) -> bool:
+    return task_run.status == "WAITING"
 
 
 async def answer_open(tasks: TaskHouse, session_id: str, text: str = "") -> None:

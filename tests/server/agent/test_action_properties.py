@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.events import RunEvent
-from guard import RULES, NoProgressGuard
+from guard import RULES
 from server.agent.calls import Answer, CallRunner
 from server.agent.consent import Consent
 from server.agent.context import RunContext
+from server.agent.judge import Judge, RunPolicy
 from server.agent.prompt import Prompt
 from server.agent.texts import PromptTexts
 from server.message import ToolCall
@@ -147,7 +148,7 @@ async def round_of(
             prompt=Prompt(texts=PromptTexts("en"), zone=ZoneInfo("UTC")),
             messages=[],
             notices=[],
-            guard=NoProgressGuard(),
+            judge=Judge(RunPolicy(), RULES),
             workspace=folder,
             tools_json=b"[]",
         )

@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from server.message import Message, ToolCall, Usage
+from server.store.decisions import Decision, Verdict, insert_decision
 from server.store.engine import Store
 from server.store.messages import append_messages
-from server.store.runs import Decision, Run, insert_decision, insert_run
+from server.store.runs import Run, insert_run
 from server.store.usage import LlmCall, insert_llm_call
 from tests.server.http.site import ADMIN, ALICE, BOB, EPOCH, Site, add_session
 
@@ -151,7 +152,7 @@ async def test_a_run_tells_round_by_round_why_it_was_stopped(site: Site, store: 
         await add_session(db, "s1", "alice")
         await add_run(db, "r1", "s1")
         for number in range(1, 16):
-            verdict = "abort" if number == 15 else "nudge" if number in (5, 10) else "none"
+            verdict: Verdict = "abort" if number == 15 else "nudge" if number in (5, 10) else "none"
             decision = Decision(
                 "r1", number, "a" * 16, "b" * 16, False, number, verdict, "no_progress", "v1", EPOCH
             )
@@ -165,6 +166,11 @@ async def test_a_run_tells_round_by_round_why_it_was_stopped(site: Site, store: 
     assert [r["verdict"] for r in rounds if r["verdict"] != "none"] == ["nudge", "nudge", "abort"]
     assert rounds[14] == {
         "round": 15,
+        "toolStatus": "ok",
+        "streaks": {},
+        "findings": [],
+        "thresholdSource": "",
+        "traceId": "",
         "actionDigest": "a" * 16,
         "resultDigest": "b" * 16,
         "exempt": False,

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from server.store.task_runs import TaskRun, insert_task_run
 from server.store.tasks import ToChat, ToSession, load_task
 from server.tools.base import Registry, ToolContext, ToolResult
 from server.tools.schedule import (
-    NORMALISER,
     SCHEDULE_TASK,
     ListScheduledTasks,
     ScheduleTask,
@@ -203,7 +201,7 @@ async def test_list_shows_how_each_task_last_ended(place: Place) -> None:
 
 
 async def test_guard_sees_a_loop_of_equal_tasks_though_each_has_an_id(place: Place) -> None:
-    rules = Rules(normalisers=MappingProxyType({SCHEDULE_TASK: NORMALISER}))
+    rules = Rules(contracts=place.registry.contracts())
 
     async def streak_of(make: Callable[[int], Awaitable[ToolResult]]) -> NoProgressGuard:
         guard = NoProgressGuard(rules=rules)

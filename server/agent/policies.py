@@ -1,0 +1,50 @@
+"""Which policy judges a run, by the kind of its session and the contract that it has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from guard.policies import Policy, Use, with_contract, with_rules
+from guard.rules.hand_off import HandOff
+from server.agent.judge import Prices, RunPolicy
+from server.contract import ProgressContract
+from server.settings_policy import KINDS, PolicySettings
+
+HAND_OFF: Final = Use(HandOff())
+"""A call of `hand_off` ends every run, whatever its policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The policies that the settings name."""
+
+    by_kind: Mapping[str, Policy]
+    """By kind of session."""
+    shadows: tuple[Policy, ...] = ()
+    has_last_turn: bool = False
+    prices: Prices = Prices()
+
+    def of(self, kind: str, contract: ProgressContract | None) -> RunPolicy:
+        """How a run of a session of this *kind* is judged."""
+        active = with_rules(self.by_kind[kind], HAND_OFF)
+        if contract is not None:
+            active = with_contract(active, contract.rule())
+        return RunPolicy(
+            active=active,
+            shadows=self.shadows,
+            has_last_turn=self.has_last_turn,
+            prices=self.prices,
+            contract=contract.key if contract is not None else "",
+        )
+
+
+def policies_of(settings: PolicySettings) -> Policies:
+    """The policies as the settings name them."""
+    prices = settings.prices
+    cached = prices.prompt if prices.cached is None else prices.cached
+    return Policies(
+        by_kind={kind: settings.policies[getattr(settings, kind)] for kind in KINDS},
+        shadows=tuple(settings.policies[name] for name in settings.shadow),
+        has_last_turn=settings.last_turn,
+        prices=Prices(prices.prompt, cached, prices.completion),
+    )
