@@ -105,16 +105,26 @@ class EventLogs:
 
         One for all who ask, since it may hold pieces that come before what another emits.
         """
-        sink = self._sinks.get(session_id)
-        if sink is None:
-            sink = _Sink(session_id, self._bus.of(session_id), self._flushes)
-            self._sinks[session_id] = sink
-        return sink
+        return self._sink_of(session_id)
+
+    def let_go(self, session_id: str) -> None:
+        """The run that was written belongs to another process now, so it ends in this log.
+
+        Else whoever comes would be shown the stored messages up to its beginning alone.
+        """
+        self._sink_of(session_id).let_go()
 
     def drop(self, session_id: str) -> None:
         """Forget the log of a deleted session."""
         self._sinks.pop(session_id, None)
         self._bus.drop(session_id)
+
+    def _sink_of(self, session_id: str) -> "_Sink":
+        sink = self._sinks.get(session_id)
+        if sink is None:
+            sink = _Sink(session_id, self._bus.of(session_id), self._flushes)
+            self._sinks[session_id] = sink
+        return sink
 
 
 class _Sink:
@@ -154,6 +164,12 @@ class _Sink:
         if self._pending:
             self._append_pending()
             self._ring.wake()
+
+    def let_go(self) -> None:
+        """End the run that is being written, if one is."""
+        self._append_pending()
+        self._close_left_over()
+        self._ring.wake()
 
     def _emit_delta(self, event: agui.Delta) -> None:
         if not event.delta:

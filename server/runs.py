@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,7 +13,7 @@ from server.begin import RESUME, UNASKED, WORDLESS, Begun, Lease, begin_run, is_
 from server.ending import HELD_KINDS, Written
 from server.errors import Duplicate, NotFound, StoreUnavailable
 from server.execution import ActiveRun, Executor, Shells
-from server.log import bound
+from server.log import bound, fault_of
 from server.session_state import queue_items
 from server.signals import RunSignals
 from server.store.engine import Store
@@ -35,6 +35,7 @@ from server.store.runs import (
     sessions_with_queue,
 )
 from server.store.sessions import Session, load_session, set_queue_paused
+from server.store.task_runs import waiting_sessions
 from server.telling import Teller
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,10 @@ class Runs:
     def is_closing(self) -> bool:
         """Nothing begins here any more; what comes waits for the next start."""
         return self._is_closing
+
+    def count(self, trigger: str) -> int:
+        """How many runs that began so are executed here."""
+        return sum(active.run.trigger == trigger for active in self._active.values())
 
     def lease(self) -> Lease:
         """What a run that begins now is held by."""
@@ -172,20 +177,22 @@ class Runs:
         """Do what other parts of the application ask for, until cancelled."""
         while True:
             ask = await self._signals.next()
-            try:
-                if ask.what == "advance":
-                    await self.advance(ask.session_id)
-                else:
-                    await self.cancel(ask.session_id, None)
-            except (Duplicate, NotFound, StoreUnavailable):
-                log.warning("[run] %s put off session=%s", ask.what, ask.session_id)
+            if ask.what == "advance":
+                await self._advance(ask.session_id)
+            else:
+                await self._put_off("cancel", ask.session_id, self.cancel(ask.session_id, None))
 
     async def advance_idle(self) -> None:
-        """Go on with queues that a lost process, or a store that was away, left standing."""
+        """Go on with queues that a lost process, or a store that was away, left standing.
+
+        The scheduler gives runs of tasks their turn.
+        """
         async with self._store.read() as db:
             idle = await idle_queues(db, UNASKED)
+            in_turn = set(await waiting_sessions(db))
         for session_id in idle:
-            await self.advance(session_id)
+            if session_id not in in_turn:
+                await self._advance(session_id)
 
     async def recover(self) -> None:
         """Take over the runs that nobody executes."""
@@ -250,6 +257,7 @@ class Runs:
             log.warning("[run] leases could not be given back; they end by themselves")
 
     async def _execute(self, active: ActiveRun) -> None:
+        written: Written | None = None
         with bound(session=active.session.id, run=active.run.id):
             try:
                 ending = await self._executor.run(active)
@@ -258,6 +266,8 @@ class Runs:
             finally:
                 if self._active.get(active.session.id) is active:
                     del self._active[active.session.id]
+                    if written is None and not self._is_closing:
+                        self._teller.let_go(active.session)
             if written is not None:
                 await self._after(active, written)
 
@@ -265,16 +275,26 @@ class Runs:
         """Let others know of the end, and go on with the queue."""
         self._told()
         self._signals.ended(active.run.id)
-        for session_id in written.advance:
-            self._signals.advance(session_id)
+        if written.task is not None and written.task.told_in is not None:
+            self._signals.advance(written.task.told_in)
         for session_id in written.stop:
             self._signals.cancel(session_id)
-        try:
-            await self.advance(active.session.id)
-        except (Duplicate, NotFound, StoreUnavailable):
-            log.warning("[run] queue stands still session=%s", active.session.id)
+        await self._advance(active.session.id)
         if active.is_first and written.session.status in ("COMPLETED", "WAITING"):
             self._first_finished(active.session)
+
+    async def _advance(self, session_id: str) -> None:
+        """`advance`; what does not work is tried again at the next beat."""
+        await self._put_off("advance", session_id, self.advance(session_id))
+
+    async def _put_off(self, what: str, session_id: str, work: Coroutine[Any, Any, object]) -> None:
+        """Do *work* for one session, whose trouble is not that of the others."""
+        try:
+            await work
+        except (Duplicate, NotFound, StoreUnavailable):
+            log.warning("[run] %s put off session=%s", what, session_id)
+        except Exception as error:  # noqa: BLE001 - a session's fault must not stop the others
+            log.error("[run] %s failed session=%s %s", what, session_id, fault_of(error))
 
 
 async def _begin_next(db: AsyncConnection, session: Session, lease: Lease) -> Begun | None:
@@ -341,3 +361,5 @@ async def _beat_forever(runs: Runs) -> None:
             await runs.advance_idle()
         except (Duplicate, NotFound, StoreUnavailable):
             log.warning("[run] leases could not be renewed; trying again")
+        except Exception as error:  # noqa: BLE001 - without a beat all leases would end
+            log.error("[run] leases could not be renewed %s", fault_of(error))

@@ -2,8 +2,9 @@
 
 One asyncio task sleeps until the next due time, in short naps, since a machine that was asleep or a
 clock that was set wakes nobody. Each due time is claimed in the store, in the transaction in which
-its run begins: several processes on one database fire it once, and a crash neither loses nor
-repeats it.
+its run is queued: several processes on one database fire it once, and a crash neither loses nor
+repeats it. A process executes a few of these runs at once; the others wait in the store, where
+whichever process has room next begins the one that was due first.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from channels.clock import SYSTEM, Clock
 from server import task_sentences as sentences
 from server.agent.texts import PromptTexts
-from server.begin import Begun, begin_run
+from server.contract import given_contract
 from server.due import Due, due_now, next_after
 from server.errors import Conflict, Duplicate, Locale, NotFound, ServerError, StoreUnavailable
 from server.log import fault_of
+from server.metrics import Metrics
 from server.runs import Runs
 from server.store.engine import Store
 from server.store.finish import finish
@@ -40,6 +42,7 @@ from server.store.task_runs import (
     spent_sessions,
     task_runs_under_way,
     tasks_under_way,
+    waiting_sessions,
 )
 from server.store.tasks import (
     ScheduledTask,
@@ -67,6 +70,10 @@ SHORTEST_NAP_SECONDS: Final = 0.01
 
 GRACE: Final = timedelta(seconds=60)
 """What comes so late is in time: a server that is restarted at once misses nothing."""
+
+AT_ONCE: Final = 4
+"""Runs of tasks that a process executes at the same time. Many tasks are due on the hour, and a
+model or a gateway that gets them all in one second refuses most."""
 
 BATCH: Final = 50
 
@@ -100,6 +107,7 @@ class Scheduler:
         locale: Locale,
         awake: asyncio.Event,
         delete_session: Callable[[str], Awaitable[None]],
+        metrics: Metrics,
         clock: Clock = SYSTEM,
     ) -> None:
         """See `open_scheduler`, which lets it work.
@@ -114,9 +122,12 @@ class Scheduler:
         self._locale = locale
         self._awake = awake
         self._delete_session = delete_session
+        self._metrics = metrics
         self._clock = clock
         self._put_off: dict[str, datetime] = {}
-        """Until when a task is left alone whose start failed inside."""
+        """Until when a task, or a session that waits for its turn, is left alone after a fault."""
+        self._has_waiting = False
+        """Some runs wait for their turn."""
         self._tidied_at = _LONG_AGO
         self._is_aligned = False
 
@@ -127,6 +138,11 @@ class Scheduler:
     def wake(self) -> None:
         """A task was made or changed."""
         self._awake.set()
+
+    def run_ended(self) -> None:
+        """A run is over: there may be room for one that waits."""
+        if self._has_waiting:
+            self._awake.set()
 
     async def run_now(self, task_id: str) -> TaskRun:
         """Start a task because a person asks for it, whatever its schedule says.
@@ -161,6 +177,7 @@ class Scheduler:
             self._is_aligned = True
         if not self._runs.is_closing:
             await self._start_due()
+            await self._begin_waiting()
         if abs(now - self._tidied_at) > TIDY_EVERY:
             await self._tidy()
             self._tidied_at = now
@@ -204,10 +221,7 @@ class Scheduler:
                     await set_next_at(db, task, next_at)
 
     async def _start_due(self) -> None:
-        """Start all that is due, the longest due first; one that cannot be started stops no other.
-
-        They all start at once, as messages that come at the same time do.
-        """
+        """Queue all that is due, the longest due first; one that cannot be stops no other."""
         now = self.now()
         self._put_off = {task_id: at for task_id, at in self._put_off.items() if at > now}
         tried = set(self._put_off)
@@ -217,8 +231,35 @@ class Scheduler:
             for task_id in due:
                 tried.add(task_id)
                 await self._try(task_id)
+                if self._runs.count(TRIGGER) < AT_ONCE:
+                    await self._begin_waiting()
             if not due:
                 return
+
+    async def _begin_waiting(self) -> None:
+        """Begin runs that wait for their turn, the longest due first, while there is room."""
+        async with self._store.read() as db:
+            waiting = await waiting_sessions(db)
+        tried = 0
+        for session_id in waiting:
+            if self._runs.count(TRIGGER) >= AT_ONCE:
+                break
+            if session_id not in self._put_off:
+                await self._begin(session_id)
+            tried += 1
+        self._has_waiting = tried < len(waiting)
+        self._metrics.task_runs_wait(len(waiting) - tried)
+
+    async def _begin(self, session_id: str) -> None:
+        try:
+            await finish(self._runs.advance(session_id))
+        except (Duplicate, NotFound):
+            log.info("[schedule] changed meanwhile session=%s", session_id)
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - one task's fault must not stop the others
+            log.error("[schedule] not begun session=%s %s", session_id, fault_of(error))
+            self._put_off[session_id] = self.now() + PUT_OFF
 
     async def _try(self, task_id: str) -> None:
         try:
@@ -233,9 +274,8 @@ class Scheduler:
             self._put_off[task_id] = self.now() + PUT_OFF
 
     async def _start(self, task_id: str) -> bool:
-        """Claim what is due of a task and begin its run; False if nothing was."""
+        """Claim what is due of a task and queue its run; False if nothing was."""
         now = self.now()
-        begun: Begun | None = None
         async with self._store.write() as db:
             task = await load_task(db, task_id, lock=True)
             if task.status != "ACTIVE":
@@ -256,24 +296,22 @@ class Scheduler:
             )
             if not await claim_due(db, task, due.next_at, now):
                 return False
-            begun = await self._take(db, task, due, now)
-        if begun is not None:
-            self._runs.launch(begun)
+            await self._take(db, task, due, now)
         return True
 
     async def _take(
         self, db: AsyncConnection, task: ScheduledTask, due: Due, now: datetime
-    ) -> Begun | None:
-        """Write what becomes of the due times; the run of the one that runs."""
+    ) -> None:
+        """Write what becomes of the due times, and queue the run of the one that runs."""
         if due.missed_at is not None:
             await self._skip(db, task, due.missed_at, "missed", now)
         if due.run_at is None or await has_task_run(db, task.id, due.run_at):
-            return None
+            return
         reason = await self._hindrance(db, task.id, now)
         if reason is not None:
             await self._skip(db, task, due.run_at, reason, now)
-            return None
-        return await self._begin(db, task, due.run_at, "due", now)
+            return
+        await self._queue(db, task, due.run_at, "due", now)
 
     async def _skip(
         self, db: AsyncConnection, task: ScheduledTask, due_at: datetime, reason: str, now: datetime
@@ -282,6 +320,7 @@ class Scheduler:
             return
         skipped = TaskRun(task.id, due_at, "due", "SKIPPED", now, reason=reason, ended_at=now)
         await insert_task_run(db, skipped)
+        self._metrics.task_skipped(reason)
         log.warning("[schedule] skipped task=%s due=%s reason=%s", task.id, due_at, reason)
 
     async def _hindrance(self, db: AsyncConnection, task_id: str, now: datetime) -> str | None:
@@ -297,23 +336,21 @@ class Scheduler:
             await close_task_run(db, task_run, "CANCELLED", reason, now, run_id=run_id)
         return None
 
-    async def _begin(
+    async def _queue(
         self,
         db: AsyncConnection,
         task: ScheduledTask,
         due_at: datetime,
         trigger: Began,
         now: datetime,
-    ) -> Begun:
-        """Begin a run of the task in a session of its own."""
+    ) -> TaskRun:
+        """Queue a run of the task in a session of its own."""
         session = _session_of(task, self._locale, now)
         await insert_session(db, session)
         run = await insert_run(db, _run_of(task, session, now))
-        begun = await begin_run(db, session, run, self._runs.lease(), now)
-        assert begun is not None, "it was queued in this very transaction"
-        await insert_task_run(
-            db, TaskRun(task.id, due_at, trigger, "RUNNING", now, session.id, run.id)
-        )
+        task_run = TaskRun(task.id, due_at, trigger, "RUNNING", now, session.id, run.id)
+        await insert_task_run(db, task_run)
+        self._metrics.task_started(trigger)
         log.info(
             "[schedule] started task=%s due=%s trigger=%s session=%s run=%s",
             task.id,
@@ -322,7 +359,7 @@ class Scheduler:
             session.id,
             run.id,
         )
-        return begun
+        return task_run
 
     async def _run_now(self, task_id: str) -> TaskRun:
         if self._runs.is_closing:
@@ -336,9 +373,10 @@ class Scheduler:
                 raise Conflict("busy", sentences.at_work(self._locale), retryable=True)
             while await has_task_run(db, task_id, now):
                 now += timedelta(microseconds=1)
-            begun = await self._begin(db, task, now, "manual", now)
-        self._runs.launch(begun)
-        return TaskRun(task_id, now, "manual", "RUNNING", now, begun.session.id, begun.run.id)
+            task_run = await self._queue(db, task, now, "manual", now)
+        # A person waits for it, so it takes no turn.
+        await self._runs.advance(str(task_run.session_id))
+        return task_run
 
     async def _give_up(self, db: AsyncConnection, task: ScheduledTask) -> None:
         await mark_invalid(db, task.id)
@@ -415,6 +453,7 @@ def _run_of(task: ScheduledTask, session: Session, now: datetime) -> Run:
             text=task.prompt + quiet_note,
             origin=TRIGGER,
             is_quiet=task.is_quiet,
+            contract=given_contract(task.contract_json),
         ),
     )
 

@@ -5,6 +5,7 @@ by the next look at the store.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +24,7 @@ class RunSignals:
     def __init__(self) -> None:
         self._asks: asyncio.Queue[Ask] = asyncio.Queue()  # as many as sessions are waited for
         self._waiting: dict[str, asyncio.Event] = {}
+        self._told: list[Callable[[], None]] = []
 
     def advance(self, session_id: str) -> None:
         """The session has something queued that should begin when it can."""
@@ -38,9 +40,15 @@ class RunSignals:
 
     def ended(self, run_id: str) -> None:
         """The run's outcome is stored."""
+        for told in self._told:
+            told()
         event = self._waiting.get(run_id)
         if event is not None:
             event.set()
+
+    def tell_of_ends(self, told: Callable[[], None]) -> None:
+        """Call *told*, which must be quick, whenever a run of this process ends."""
+        self._told.append(told)
 
     async def until_ended(self, run_id: str, seconds: float) -> None:
         """Wait until the run ends in this process, at most *seconds*; the store tells the truth."""

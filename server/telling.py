@@ -40,6 +40,9 @@ class Logs(Protocol):
     def sink(self, session_id: str) -> RunSink:
         """The session's log, for writing."""
 
+    def let_go(self, session_id: str) -> None:
+        """What is being written belongs to another process now."""
+
 
 class Teller:
     """The one place from which runs are shown."""
@@ -90,6 +93,10 @@ class Teller:
         """What waits in the session now."""
         self._board.patch(session.id, session.owner, queue_patch(items))
 
+    def let_go(self, session: Session) -> None:
+        """The run goes on in another process, which tells chats of its end."""
+        self._logs.let_go(session.id)
+
     def ended(self, outcome: Outcome, written: Written, seconds: float) -> None:
         """The outcome stands in the store, and its event in the log."""
         session = written.session
@@ -98,6 +105,8 @@ class Teller:
         changes |= approvals_patch(written.approvals)
         self._board.patch(session.id, session.owner, changes)
         self._metrics.run_ended(outcome.status, outcome.code, outcome.rounds)
+        if written.task is not None:
+            self._metrics.task_ended(written.task.status, is_paused=written.task.is_paused_now)
         log.info(
             "[run] ended session=%s run=%s outcome=%s code=%s rounds=%d prompt_tokens=%d "
             "cached_tokens=%d completion_tokens=%d seconds=%.1f",

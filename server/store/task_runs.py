@@ -73,6 +73,23 @@ async def tasks_under_way(db: AsyncConnection) -> list[str]:
     return list(await db.scalars(sa.select(_TASK_RUN.c.task_id).where(_UNDER_WAY).distinct()))
 
 
+async def waiting_sessions(db: AsyncConnection) -> list[str]:
+    """Ids of the sessions of due times whose run waits for its turn, the longest due first."""
+    query = (
+        sa.select(_TASK_RUN.c.session_id)
+        .join(_RUN, _RUN.c.id == _TASK_RUN.c.run_id)
+        .where(_RUN.c.status == "QUEUED", _UNDER_WAY)
+        .order_by(_TASK_RUN.c.due_at, _TASK_RUN.c.created_at, _TASK_RUN.c.task_id)
+    )
+    return list(await db.scalars(query))
+
+
+async def drop_waiting_runs(db: AsyncConnection, task_id: str) -> None:
+    """The runs of a task that still wait for their turn will not begin."""
+    its_runs = sa.select(_TASK_RUN.c.run_id).where(_TASK_RUN.c.task_id == task_id, _UNDER_WAY)
+    await db.execute(sa.delete(_RUN).where(_RUN.c.status == "QUEUED", _RUN.c.id.in_(its_runs)))
+
+
 async def is_alive(db: AsyncConnection, session_id: str | None) -> bool:
     """Whether a task's session has something under way, queued, or waiting for an answer."""
     has_run = sa.exists().where(

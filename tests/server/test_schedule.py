@@ -395,7 +395,7 @@ async def test_run_that_raises_does_not_end_the_scheduler(
         assert [one.status for one in found] == ["FAILED", "COMPLETED"]
 
 
-async def test_many_tasks_due_at_once_all_run_and_none_waits_for_another(
+async def test_many_tasks_due_at_once_all_run_though_one_of_them_does_not_end(
     tmp_path: Path, database_url: str, clock: Clock
 ) -> None:
     over = asyncio.Event()
