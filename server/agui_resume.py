@@ -1,32 +1,22 @@
 """Answers of AG-UI clients to what a waiting run asked: `resume` of a `RunAgentInput`."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ag_ui.core import RunAgentInput
 from ag_ui.core.types import ResumeEntry
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from server import agui
-from server.approvals import Word
+from server.approvals import Resumed, Word
 from server.auth import User
-from server.errors import BadRequest, Conflict, user_text
+from server.errors import BadRequest, Conflict, NotFound, user_text
 from server.state import State
-from server.store.approvals import Approval, open_approvals
+from server.store.approvals import Approval, approvals_of, load_approval
 from server.store.codec import to_json
-from server.store.inbound import find_inbound
 from server.store.sessions import Session
 
 Mistake = Literal["interrupt_mismatch", "interrupt_expired"]
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """The run that goes on."""
-
-    run_id: str
-    is_repeat: bool
-    """The client asked the same before."""
 
 
 async def take_answers(
@@ -34,33 +24,27 @@ async def take_answers(
 ) -> Resumed | Mistake:
     """Answer everything that the session waits for, which *asked* has to cover whole.
 
+    All answers count or none does. The same request again goes on with the same run.
+
     Raises:
         BadRequest: An answer does not have the form that its question asked for.
     """
     entries = asked.resume or []
-    key = f"agui:{session.id}:{asked.run_id}"
     async with state["store"].read() as db:
-        known = await find_inbound(db, [key])
-        waiting = {one.interrupt.id: one for one in await open_approvals(db, session.id)}
-    if known is not None:
-        return Resumed(known.run_id, is_repeat=True)
-    if {entry.interrupt_id for entry in entries} != waiting.keys() or len(entries) != len(waiting):
+        questions = await _questions(db, session, entries)
+    if questions is None:
         return "interrupt_mismatch"
-    words = [_word(entry, waiting[entry.interrupt_id], user.name) for entry in entries]
-    run_id: str | None = None
-    for number, (entry, word) in enumerate(zip(entries, words, strict=True), start=1):
-        keys = [key] if number == len(entries) or word.decision == "cancel" else []
-        try:
-            given = await state["approvals"].answer(
-                entry.interrupt_id, _with_keys(word, keys), session.id
-            )
-        except Conflict as error:
-            is_late = error.code == "approval_expired"
-            return "interrupt_expired" if is_late else "interrupt_mismatch"
-        run_id = given.run_id
-        if word.decision == "cancel":
-            break  # it cancels all that is open
-    return "interrupt_mismatch" if run_id is None else Resumed(run_id, is_repeat=False)
+    words = {
+        entry.interrupt_id: _word(entry, question, user.name)
+        for entry, question in zip(entries, questions, strict=True)
+    }
+    key = f"agui:{session.id}:{asked.run_id}"
+    try:
+        return await state["approvals"].answer_all(session.id, words, [key])
+    except Conflict as error:
+        is_late = error.code == "approval_expired"
+        is_late = is_late or any(question.status == "EXPIRED" for question in questions)
+        return "interrupt_expired" if is_late else "interrupt_mismatch"
 
 
 async def mistake_stream(mistake: Mistake, session: Session) -> AsyncIterator[bytes]:
@@ -69,8 +53,19 @@ async def mistake_stream(mistake: Mistake, session: Session) -> AsyncIterator[by
     yield b"data: %s\n\n" % agui.run_error(mistake, text, agui.epoch_ms())
 
 
-def _with_keys(word: Word, keys: Sequence[str]) -> Word:
-    return Word(word.decision, word.by, word.edited_arguments, word.text, keys)
+async def _questions(
+    db: AsyncConnection, session: Session, entries: Sequence[ResumeEntry]
+) -> list[Approval] | None:
+    """The question of each entry, open or not; None if they are not questions of one run here."""
+    ids = [entry.interrupt_id for entry in entries]
+    try:
+        first = await load_approval(db, ids[0])
+    except NotFound:
+        return None
+    known = {one.interrupt.id: one for one in await approvals_of(db, first.run_id)}
+    if first.session_id != session.id or not known.keys() >= set(ids) or len(set(ids)) < len(ids):
+        return None
+    return [known[interrupt_id] for interrupt_id in ids]
 
 
 def _word(entry: ResumeEntry, asked: Approval, by: str) -> Word:

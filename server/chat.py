@@ -5,7 +5,6 @@ import contextlib
 import signal
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TextIO
@@ -56,6 +55,8 @@ class Frame(msgspec.Struct):
     result: dict[str, Any] = {}
     error: dict[str, Any] = {}
     event: dict[str, Any] = {}
+    seq: int = 0
+    """Of an event: its number in the session's log."""
 
 
 class Screen:
@@ -66,7 +67,10 @@ class Screen:
         self._locale = locale
         self._is_mid_line = False
         self._tools: dict[str, str] = {}
-        self._ended: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._an_end = asyncio.Event()
+        self._ended: set[str] = set()
+        self.is_asked = False
+        """The run that ended last asks something."""
         self.run_id: str | None = None
         """The run under way."""
 
@@ -79,6 +83,7 @@ class Screen:
         match event:
             case {"type": "RUN_STARTED", "runId": str(run_id)}:
                 self.run_id = run_id
+                self.is_asked = False
             case {"type": "TEXT_MESSAGE_CONTENT", "delta": str(delta)}:
                 self._write(delta)
             case {"type": "TEXT_MESSAGE_END"}:
@@ -91,12 +96,17 @@ class Screen:
                 self._line(f"✗ {message}")
                 self._end_run((event.get("metadata") or {}).get("runId"))
             case {"type": "RUN_FINISHED", "runId": str(run_id)}:
-                self._show_end((event.get("outcome") or {}).get("type"))
+                outcome = (event.get("outcome") or {}).get("type")
+                self.is_asked = outcome == "interrupt"
+                self._show_end(outcome)
                 self._end_run(run_id)
 
-    async def ended(self, run_id: str) -> None:
-        """Wait for the end of a run."""
-        await self._ended[run_id].wait()
+    async def ended(self, run_id: str) -> bool:
+        """Wait for the end of a run; False if one before it asks something."""
+        while run_id not in self._ended and not self.is_asked:
+            self._an_end.clear()
+            await self._an_end.wait()
+        return run_id in self._ended
 
     def _show_result(self, call_id: str, metadata: Mapping[str, Any]) -> None:
         mark = "✗" if metadata.get("isError") else "✓"
@@ -111,8 +121,9 @@ class Screen:
     def _end_run(self, run_id: str | None) -> None:
         ended = run_id or self.run_id
         if ended is not None:
-            self._ended[ended].set()
+            self._ended.add(ended)
         self.run_id = None
+        self._an_end.set()
 
     def _write(self, text: str) -> None:
         self._out.write(text)
@@ -135,6 +146,7 @@ class Client:
         self._socket = socket
         self._screen = screen
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._cursor: int | str = "head"
         self.is_lost = asyncio.Event()
 
     async def read(self) -> None:
@@ -171,8 +183,20 @@ class Client:
         finally:
             del self._answers[request_id]
 
+    async def follow(self, session_id: str) -> dict[str, Any]:
+        """What the session looks like now; its events are shown from here on, each once.
+
+        Raises:
+            ChatError: As `ask`.
+        """
+        seen = await self.ask("session.subscribe", session=session_id, after=self._cursor)
+        if self._cursor == "head":
+            self._cursor = seen["replayFrom"] - 1
+        return seen
+
     def _take(self, frame: Frame) -> None:
         if frame.type == "event":
+            self._cursor = frame.seq
             self._screen.show(frame.event)
             return
         answer = self._answers.get(frame.id or "")
@@ -290,14 +314,18 @@ async def _talk(client: Client, screen: Screen, session_id: str, lines: Lines) -
         queued = started.get("queued")
         if queued is not None:
             screen.say("queued", queued["position"])
-        await screen.ended(started.get("runId") or (queued or started["steered"])["itemId"])
+        run_id = started.get("runId") or (queued or started["steered"])["itemId"]
+        while not await screen.ended(run_id):
+            if not await _answer_questions(client, screen, session_id, lines):
+                return
 
 
 async def _answer_questions(client: Client, screen: Screen, session_id: str, lines: Lines) -> bool:
     """Put what the session waits for to the person, until it waits no more; False at the end."""
     while True:
-        seen = await client.ask("session.subscribe", session=session_id, after="head")
+        seen = await client.follow(session_id)
         waiting = [asked for asked in seen["approvals"] if asked["status"] == "OPEN"]
+        screen.is_asked = bool(waiting)
         if not waiting:
             return True
         asked = waiting[0]
@@ -321,6 +349,7 @@ async def _answer_questions(client: Client, screen: Screen, session_id: str, lin
             screen.say("refused", error)
             continue
         if "runId" in given:
+            screen.is_asked = False
             await screen.ended(given["runId"])
 
 

@@ -1,7 +1,7 @@
 """The inbox as platforms see it: a chat speaks to the session it is bound to."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ from channels import sentences as chat_sentences
 from channels.errors import InboxRefused, InboxUnavailable
 from channels.port import QUEUE_MAX, ChatAddress, Command, Decision, Inbound, Submitted
 from server import sentences
-from server.approvals import Approvals, Given, Word
+from server.approvals import Approvals, Taken, Word
 from server.begin import COMPACT_COMMAND, UNASKED
 from server.errors import (
     BadRequest,
@@ -23,13 +23,16 @@ from server.errors import (
 )
 from server.inbox import SessionInbox
 from server.runs import Runs
+from server.sideline import SIDELINE
 from server.store.approvals import Approval, load_approval, open_approvals
 from server.store.chats import bind_chat, bound_session
 from server.store.engine import Store
+from server.store.finish import finish
 from server.store.inbound import find_inbound, insert_inbound
 from server.store.rows import lock_session
 from server.store.runs import delete_queue, keep_handle, load_run, running
 from server.store.sessions import Session, children_of, load_session
+from server.surfaces import is_chat
 
 CHAT_KIND = "chat"
 """Kind of a chat's sessions: their queue goes on after a failure, for nobody looks at a page."""
@@ -63,10 +66,9 @@ class ChatInbox:
             raise InboxRefused(sentences.nothing_asked_aside(self._locale))
         with self._refusals():
             session = await self._session(inbound)
-            if session.status == "WAITING" and not inbound.is_sideline:
-                answered = await self._answered(session, inbound)
-                if answered is not None:
-                    return answered
+            answered = None if inbound.is_sideline else await self._answered(session, inbound)
+            if answered is not None:
+                return answered
             return await self._inbox.submit(replace(inbound, session_id=session.id))
 
     async def command(
@@ -87,7 +89,7 @@ class ChatInbox:
                 except Duplicate:
                     return ""
             if command == "stop" and known.run_id:  # we may have died before the run heard of it
-                await self._runs.cancel(known.session_id, known.run_id)
+                await self._inbox.cancel(known.session_id, known.run_id, sender)
             return ""
 
     async def knows(self, keys: Sequence[str]) -> bool:
@@ -140,7 +142,7 @@ class ChatInbox:
             return sentences.new_session(session.locale)
         session = await self._session_of(chat)
         if command == "stop":
-            return await self._stop(session, keys, sender)
+            return await finish(self._stop(session, keys, sender))
         if command == "compact":
             return await self._compact(
                 session,
@@ -154,19 +156,15 @@ class ChatInbox:
                 ),
             )
         if command in ("approve", "deny"):
-            given = await self._answer_all(session, Word(command, sender, keys=keys))
-            if given is not None:
-                return self._verdict(given.approval)
+            return await finish(self._answer_all(session, Word(command, sender), keys))
         async with self._store.write() as db:
             await _note(db, keys, session)
-        if command in ("approve", "deny"):
-            return sentences.nothing_asked(session.locale)
         if command == "status":
             return sentences.status(session.locale, await self._inbox.state_of(session.id))
         return sentences.help_text(session.locale)
 
     async def _answered(self, session: Session, inbound: Inbound) -> Submitted | None:
-        """Take a message for the answer to what the model asked; None if it is not one.
+        """Take a message for the answer to what a model asked; None if it is not one.
 
         An answer is words alone: a message that brings files waits for its turn with them.
         """
@@ -175,9 +173,8 @@ class ChatInbox:
             return None
         async with self._store.read() as db:
             known = await find_inbound(db, inbound.keys)
-            asked = await open_approvals(db, session.id)
-        questions = [one for one in asked if one.interrupt.reason == "input_required"]
-        if known is not None or not questions:
+            question = await _question(db, session)
+        if known is not None or question is None:
             return None
         word = Word(
             decision="approve",
@@ -187,22 +184,25 @@ class ChatInbox:
             reply_to=inbound.reply_to,
         )
         try:
-            given = await self._approvals.answer(questions[0].interrupt.id, word, session.id)
-        except Conflict:
-            return None  # answered a moment ago, or too late; it is a message like any other
-        return Submitted(session.id, given.run_id or questions[0].run_id, "started")
+            given = await self._approvals.answer(question.interrupt.id, word)
+        except (Conflict, NotFound):
+            return None  # answered or deleted a moment ago, or too late; a message like any other
+        return Submitted(question.session_id, given.run_id or question.run_id, "started")
 
-    async def _answer_all(self, session: Session, word: Word) -> Given | None:
+    async def _answer_all(self, session: Session, word: Word, keys: Sequence[str]) -> str:
         """Take *word* for all that the chat is asked, by its session and its side questions."""
-        async with self._store.read() as db:
-            children = await children_of(db, session.id)
-        given: Given | None = None
-        for asking in [session, *(child for child in children if child.kind == "sideline")]:
-            taken = await self._approvals.answer_open(asking.id, word)
-            if taken is not None:
-                given = given or taken
-                word = replace(word, keys=())  # they are kept with what they answered first
-        return given
+        taken: list[Taken] = []
+        async with self._store.write() as db:
+            aside = [one.session_id for one in await _asked_aside(db, session)]
+            for session_id in dict.fromkeys([session.id, *aside]):
+                with suppress(NotFound):  # deleted a moment ago
+                    found = await self._approvals.take_open(db, session_id, word)
+                    taken += [found] if found is not None else []
+            await _note(db, keys, session)
+        for one in taken:
+            self._approvals.tell(one)
+        answered = [approval for one in taken for approval in one.answered]
+        return self._verdict(answered[0]) if answered else sentences.nothing_asked(session.locale)
 
     async def _too_late(self, interrupt_id: str, error: Conflict) -> str:
         if error.code == "approval_expired":
@@ -226,13 +226,18 @@ class ChatInbox:
         return sentences.compacting(session.locale)
 
     async def _stop(self, session: Session, keys: Sequence[str], sender: str) -> str:
+        taken: Taken | None = None
         async with self._store.write() as db:
             await lock_session(db, session.id)  # nothing of the queue begins meanwhile
             run = await running(db, session.id)
             dropped = await delete_queue(db, session.id, but=UNASKED)
+            if run is None:
+                taken = await self._approvals.take_open(db, session.id, Word("cancel", sender))
             await _note(db, keys, session, run.id if run is not None else "")
-        run_id = run.id if run is not None else None
-        was_running = await self._inbox.cancel(session.id, run_id, sender)
+        self._approvals.tell(taken)
+        was_running = taken is not None and bool(taken.answered)
+        if run is not None:
+            was_running = await self._inbox.cancel(session.id, run.id, sender)
         return sentences.stopped(session.locale, was_running=was_running, dropped=dropped)
 
     async def _session(self, inbound: Inbound) -> Session:
@@ -280,6 +285,30 @@ class ChatInbox:
         if error.code == "queue_full":
             return sentences.queue_is_full(self._locale, QUEUE_MAX)
         return sentences.cannot_be_handled(self._locale)
+
+
+async def _question(db: AsyncConnection, session: Session) -> Approval | None:
+    """What the next message answers, if a model asked for words.
+
+    While the chat's own session waits, a message is for that one alone. Else it is for the newest
+    that its side questions ask, whatever is under way.
+    """
+    is_waiting = session.status == "WAITING"
+    asked = await (open_approvals(db, session.id) if is_waiting else _asked_aside(db, session))
+    return next((one for one in asked if one.interrupt.reason == "input_required"), None)
+
+
+async def _asked_aside(db: AsyncConnection, session: Session) -> list[Approval]:
+    """What its side questions wait for, the newest first.
+
+    Only what was asked in the chat: nobody there has seen what a page asks.
+    """
+    asked: list[Approval] = []
+    for child in await children_of(db, session.id):
+        if child.kind == SIDELINE and child.status == "WAITING":
+            asked += await open_approvals(db, child.id)
+    seen = [one for one in asked if is_chat(await load_run(db, one.run_id))]
+    return sorted(seen, key=lambda one: one.created_at, reverse=True)
 
 
 async def _note(

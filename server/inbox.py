@@ -1,6 +1,7 @@
 """Where every edge brings what it heard: finds the session, then starts, queues or steers a run."""
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -8,10 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels.port import QUEUE_MAX, Inbound, Submitted
 from server import sentences
-from server.approvals import Approvals, Word
+from server.approvals import Approvals
 from server.begin import COMPACT_COMMAND, Begun, begin_run, user_message
 from server.board import Board
 from server.children import Children
+from server.contract import given_contract
 from server.errors import BadRequest, Conflict, Duplicate, Locale, NotFound
 from server.eventlog import EventLogs
 from server.message import FilePart, clean_text
@@ -44,6 +46,7 @@ from server.store.sessions import (
     find_by_external_id,
     insert_session,
     load_session,
+    set_contract,
     set_model,
     set_queue_paused,
     set_title,
@@ -170,8 +173,7 @@ class SessionInbox:
         """
         if await self._runs.cancel(session_id, run_id):
             return True
-        word = Word("cancel", by)
-        if await self._approvals.answer_open(session_id, word, run_id=run_id) is not None:
+        if await self._approvals.cancel(session_id, by, run_id=run_id):
             return True
         return await self._runs.cancel(session_id, run_id)  # one that an answer began meanwhile
 
@@ -223,6 +225,7 @@ class SessionInbox:
         external_id: str | None = None,
         locale: Locale | None = None,
         timezone: str | None = None,
+        contract_json: str | None = None,
     ) -> Session:
         """Make a session, or give back the owner's one with the same id.
 
@@ -246,6 +249,7 @@ class SessionInbox:
             execution_error=None,
             created_at=now,
             updated_at=now,
+            contract_json=contract_json,
         )
         try:
             async with self._store.write() as db:
@@ -263,25 +267,38 @@ class SessionInbox:
         """
         async with self._store.read() as db:
             session = await load_session(db, session_id)
-        stopped: set[str] = set()
-        while working := await self._delete_unless_working(session_id, stopped):
-            for member in working:
+        stopped: dict[str, str | None] = {}
+        while at_work := await self._delete_unless_at_work(session_id, stopped):
+            for member in at_work:
                 await self._runs.dismiss(member)
-            stopped |= working
+            stopped |= at_work
         for member in stopped:
             self._logs.drop(member)
-        self._board.changed(session.owner, [session_id, *(stopped - {session_id})])
+        self._board.changed(session.owner, [session_id, *(stopped.keys() - {session_id})])
         if session.parent_session_id is not None:
             self._children.lost(session.parent_session_id)
 
-    async def _delete_unless_working(self, session_id: str, stopped: Set[str]) -> set[str]:
-        """Delete the session with all below it, if all of that is *stopped*; else what is not."""
+    async def _delete_unless_at_work(
+        self, session_id: str, stopped: Mapping[str, str | None]
+    ) -> dict[str, str | None]:
+        """Delete the session with all below it, if all of that is *stopped*; else what is not.
+
+        Both name sessions with the run that was under way there. One that somebody began since
+        then, by a message or an answer, is stopped as well.
+        """
+        at_work: dict[str, str | None] = {}
         async with self._store.write() as db:
             await lock_session(db, session_id)  # nothing is born below it meanwhile
-            working = await family_of(db, session_id) - stopped
-            if not working:
+            for member in await family_of(db, session_id):
+                with suppress(NotFound):  # it goes by itself just now
+                    await lock_session(db, member)
+                run = await running(db, member)
+                run_id = run.id if run is not None else None
+                if member not in stopped or run_id not in (None, stopped[member]):
+                    at_work[member] = run_id
+            if not at_work:
                 await delete_session(db, session_id)
-        return working
+        return at_work
 
     async def rename_session(self, session_id: str, title: str) -> None:
         """Give the session a title of a person's choice; `NotFound` if there is none."""
@@ -294,6 +311,11 @@ class SessionInbox:
         """Choose the model of later runs; `NotFound` if there is no such session."""
         async with self._store.write() as db:
             await set_model(db, session_id, model, datetime.now(UTC))
+
+    async def set_contract(self, session_id: str, contract_json: str | None) -> None:
+        """Give later runs this progress contract; `NotFound` if there is no such session."""
+        async with self._store.write() as db:
+            await set_contract(db, session_id, contract_json, datetime.now(UTC))
 
     async def _session_of(self, db: AsyncConnection, inbound: Inbound) -> Session:
         session_id = _named_session(inbound)
@@ -400,6 +422,7 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
             retry_of=inbound.retry_of,
             edit_of=inbound.edit_of,
             model=inbound.model,
+            contract=await _contract_of(db, session, inbound),
             chat=inbound.chat,
             reply_to=inbound.reply_to,
             label=sentences.sideline_label(session.locale) if inbound.is_sideline else "",
@@ -407,6 +430,23 @@ async def _run_of(db: AsyncConnection, session: Session, inbound: Inbound) -> Ru
         steer=steer,
         message_id=inbound.retry_of or message_id,
     )
+
+
+async def _contract_of(
+    db: AsyncConnection, session: Session, inbound: Inbound
+) -> Mapping[str, object] | None:
+    """The run's progress contract, fixed with it: a later change of the session's is not its own.
+
+    What is tried again has the contract that it had.
+    """
+    if inbound.contract is not None:
+        return inbound.contract
+    if inbound.retry_of is not None:
+        asked = await user_message(db, session.id, inbound.retry_of)
+        if asked.run_id is not None:
+            tried = (await load_run(db, asked.run_id)).input
+            return None if tried is None else tried.contract
+    return given_contract(session.contract_json)
 
 
 async def _message_id(db: AsyncConnection, session: Session, inbound: Inbound) -> str:

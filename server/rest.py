@@ -207,15 +207,32 @@ def _fixed(request: Request[Any], code: str) -> str:
 
 
 def locale_of(request: Request[Any]) -> Locale:
-    """The language that a client asks for, the first that we have; else the server's."""
-    for part in request.headers.get("accept-language", "").split(","):
-        language = part.partition(";")[0].strip().lower()
-        if language.startswith("zh"):
-            return "zh-CN"
-        if language.startswith("en"):
-            return "en"
+    """The language that a client likes best of those that we have; else the server's.
+
+    Source: RFC 9110, 12.5.4 (`Accept-Language`) and 12.4.2 (weights).
+    """
     default: Locale = request.state["settings"].locale
-    return default
+    liked = [_liking(part) for part in request.headers.get("accept-language", "").split(",")]
+    best_first = sorted(liked, key=lambda liking: liking[0], reverse=True)
+    found = (locale for weight, locale in best_first if weight > 0 and locale is not None)
+    return next(found, default)
+
+
+def _liking(part: str) -> tuple[float, Locale | None]:
+    """How much a client likes a language, from 0 to 1, and which of ours it is."""
+    language, _, parameters = part.strip().lower().partition(";")
+    name, _, weight = parameters.strip().partition("=")
+    try:
+        liking = float(weight) if name == "q" else 1.0
+    except ValueError:
+        liking = 0.0
+    match language.strip().split("-")[0]:
+        case "zh":
+            return liking, "zh-CN"
+        case "en":
+            return liking, "en"
+        case _:
+            return liking, None
 
 
 async def _on_server_error(request: Request[Any], error: Exception) -> Response:

@@ -1,18 +1,23 @@
-"""Forgets what nobody needs any more, so that the database does not grow without end."""
+"""Forgets what nobody needs any more, so that database and workspace do not grow without end."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from server.errors import StoreUnavailable
+from server.log import fault_of
 from server.store.actions import prune_actions
 from server.store.engine import Store
 from server.store.inbound import prune_inbound
 from server.store.outbox import prune_outbox
 from server.store.toolsets import prune_toolsets
+from server.tools.shell import FOLDER
+from server.tools.trace import prune_traces
+from server.tools.workspace import resolve
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +33,16 @@ ACTIONS_KEPT: Final = timedelta(days=7)
 TOOLSETS_KEPT: Final = timedelta(days=1)
 """One without a session may soon be that of a new one."""
 
+COMMANDS_KEPT: Final = timedelta(days=7)
+"""Output and end of a shell command, after its end, for models and people who look at them."""
+
 EVERY_SECONDS: Final = 3600.0
 
 
 @asynccontextmanager
-async def open_upkeep(store: Store) -> AsyncIterator[None]:
+async def open_upkeep(store: Store, workspace: Path) -> AsyncIterator[None]:
     """Tidy up now and every hour until closed."""
-    task = asyncio.create_task(_tidy_forever(store), name="upkeep")
+    task = asyncio.create_task(_tidy_forever(store, workspace), name="upkeep")
     try:
         yield
     finally:
@@ -42,13 +50,22 @@ async def open_upkeep(store: Store) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
-async def _tidy_forever(store: Store) -> None:
+async def _tidy_forever(store: Store, workspace: Path) -> None:
     while True:
-        try:
-            await tidy(store, datetime.now(UTC))
-        except StoreUnavailable:
-            log.warning("[upkeep] the store does not answer; trying again in an hour")
+        now = datetime.now(UTC)
+        await _put_off(tidy(store, now))
+        await _put_off(tidy_workspace(workspace, now))
         await asyncio.sleep(EVERY_SECONDS)
+
+
+async def _put_off(work: Coroutine[Any, Any, None]) -> None:
+    """Do *work*, or leave it for the next time."""
+    try:
+        await work
+    except StoreUnavailable:
+        log.warning("[upkeep] the store does not answer; trying again in an hour")
+    except Exception as error:  # noqa: BLE001 - what breaks once must not break for good
+        log.error("[upkeep] failed; trying again in an hour %s", fault_of(error))
 
 
 async def tidy(store: Store, now: datetime) -> None:
@@ -66,3 +83,12 @@ async def tidy(store: Store, now: datetime) -> None:
             actions,
             toolsets,
         )
+
+
+async def tidy_workspace(workspace: Path, now: datetime) -> None:
+    """Remove what shell commands left that ended, or fell silent for good, long ago."""
+    commands = await asyncio.to_thread(
+        lambda: prune_traces(resolve(workspace.resolve(), FOLDER), now - COMMANDS_KEPT)
+    )
+    if commands:
+        log.info("[upkeep] forgot commands=%d", commands)

@@ -19,10 +19,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 }
 """What a package may import beside the standard library; `server` may import anything."""
 
-LAZY = frozenset({"lark_oapi", "dingtalk_stream", "mcp", "httpx2"})
-"""Imported only where a bot or a server of theirs is configured: they take seconds and memory."""
+LAZY = frozenset({"lark_oapi", "dingtalk_stream", "mcp", "httpx2", "opentelemetry"})
+"""Imported only where a bot, a server or a collector of theirs is configured: they take seconds."""
 
-HOME_OF_LAZY = (".stream", ".mcp_stream", ".mcp_result", ".mcp_transport")
+HOME_OF_LAZY = (".stream", ".mcp_stream", ".mcp_result", ".mcp_transport", ".tracing_sdk")
 """The modules that import them, which are imported themselves where they are needed."""
 
 FLOORS = (
@@ -31,6 +31,8 @@ FLOORS = (
     "app chat doctor serve replay_cli tasks_cli",
     "http health page rest rest_files rest_sessions rest_tasks agui_http agui_resume hooks sse ws",
     "state",
+    "agent_setup edges",
+    "ground",
     "bots chats",
     "inbox",
     "schedule approvals sideline",
@@ -41,9 +43,10 @@ FLOORS = (
     "delivery task_ending delegate replay replay_read replay_text",
     "sentences",
     "llm tools store auth board eventlog eventring agui metrics probe session_state signals due "
-    "schedule_form task_form task_sentences "
+    "tracing tracing_sdk trace_names "
+    "schedule_form task_form task_sentences contract extract partial patterns "
     "ws.objects ws.wire ws.policy",
-    "message errors settings settings_values log",
+    "message errors settings settings_policy settings_tools settings_values log",
 )
 """The modules of `server`, the top first: one may import what stands on its floor or below.
 

@@ -6,8 +6,10 @@ nothing is known, which is never taken for a command that did not start.
 """
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +19,8 @@ _END_CAP_BYTES = 8_192
 """A directory's path is at most 4 095 bytes long."""
 
 _CHUNK_BYTES = 1 << 20
+
+_FILE = re.compile(r"(sh-[0-9a-f]{12})\.(?:ready|out|exit)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,32 @@ class Trace:
 
     def remove(self) -> None:
         """Forget the command."""
-        self.output.unlink(missing_ok=True)
-        self._end.unlink(missing_ok=True)
+        for file in (self._ready, self.output, self._end):
+            file.unlink(missing_ok=True)
+
+
+def prune_traces(folder: Path, before: datetime) -> int:
+    """Forget the commands of *folder* that left nothing new since *before*; how many they were.
+
+    Those that are found to run still are kept, however silent they are.
+    """
+    newest: dict[str, float] = {}
+    with suppress(FileNotFoundError):
+        for file in folder.iterdir():
+            found = _FILE.fullmatch(file.name)
+            if found is not None:
+                changed_at = file.lstat().st_mtime
+                newest[found[1]] = max(changed_at, newest.get(found[1], 0.0))
+    traces = [Trace(folder, name) for name, at in newest.items() if at < before.timestamp()]
+    over = [trace for trace in traces if not _is_at_work(trace)]
+    for trace in over:
+        trace.remove()
+    return len(over)
+
+
+def _is_at_work(trace: Trace) -> bool:
+    end = trace.look()
+    return isinstance(end, End) and trace.is_running(end) is True
 
 
 def script(end: int) -> str:

@@ -56,9 +56,6 @@ export function sessions({ search, limit }) {
   return call("GET", `/api/sessions?${query}`);
 }
 
-/** @returns {Promise<object>} one session with its kind and parent */
-export const session = (id) => call("GET", sessionPath(id));
-
 export const rename = (id, title) => call("PATCH", sessionPath(id), { json: { title } });
 
 export const remove = (id) => call("DELETE", sessionPath(id));

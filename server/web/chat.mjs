@@ -61,10 +61,10 @@ export function stopping(chat) {
 
 /** The answer to `session.subscribe`; frames follow it. */
 export function subscribed(chat, answer) {
-  const { instance } = answer;
+  const { instance, kind = "main", parent = null } = answer;
   // What the answer leaves out is not so.
   const blank = { loaded: true, gap: false, instance, rev: 0, title: null, error: null, undelivered: null, run: null };
-  const next = { ...chat, ...blank, ...facts(chat, answer) };
+  const next = { ...chat, ...blank, kind, parent, ...facts(chat, answer) };
   if (answer.mode === "replay") return next;
   const messages = answer.messages ?? [];
   const oldest = messages[0]?.seq ?? null;

@@ -62,7 +62,6 @@ const STEPS = {
   connection: (state, { connection }) => ({ ...state, connection }),
   search: (state, { search }) => ({ ...state, search }),
   sessions: (state, { sessions }) => sessions.reduce(described, { ...state, sessions, sessionsLoaded: true }),
-  described: (state, { session }) => described(state, session),
   renamed: (state, { id, title }) => inSession(state, id, { title }),
   deleted,
   navigated,
@@ -127,7 +126,7 @@ function mirrored(state, session) {
   return inSession(state, session, title === null ? { status } : { title, status });
 }
 
-/** What the list and REST know of a session, and its own log does not tell. */
+/** What the list knows of a session, before its own subscription tells it. */
 function described(state, { id, kind, parent }) {
   return withChat(state, id, (chat) =>
     chat.kind === kind && chat.parent === parent ? chat : { ...chat, kind, parent },

@@ -277,6 +277,29 @@ async def test_side_question_is_answered_beside_what_is_at_work(tmp_path: Path) 
         assert len(await sessions(server)) == 1, "the chat speaks to the session of before"
 
 
+async def test_next_message_answers_what_a_side_question_asks(tmp_path: Path) -> None:
+    async with (
+        open_platform() as platform,
+        serve_gateway([SLOW, ASK, DONE], title=is_title) as gateway,
+        open_server(asking(tmp_path, gateway.url, platform)),
+    ):
+        await platform.connected()
+        await platform.say("写一篇长文")
+        main = await showing(platform, "一二")
+        await platform.say("/side 发个通知")
+        [side] = await cards(platform, 1)
+        assert side.text.startswith("**旁路提问**\n\n❓ 哪个群？")
+        assert (await platform.say("丙群")).code == 200
+        _, answer = await cards(platform, 2)
+        assert answer.text == "**旁路提问**\n\n办好了。"
+        await says(platform, side, "☑ Alice 已回答")
+        assert last_result(gateway.requests[2]) == {"answer": "丙群"}
+        assert not main.is_over
+        assert not platform.chats, "an answer does not queue"
+        await platform.click(main.card_id)
+        await platform.until(lambda: main.is_over, 30)
+
+
 async def scheduled(server: ServerProcess, chat_id: str) -> str:
     """Id of a task that tells its answers in a chat and was started just now."""
     chat = {"platform": "dingtalk", "appId": "ding_test", "chatId": chat_id}

@@ -1,13 +1,18 @@
 """Scheduled tasks on the page."""
 
+import asyncio
 import json
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.async_api import Locator, Page, expect
+import pytest
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.e2e.browser import Open, Site, ask, said
 from tests.fakes.llm import forever, refuse, reply
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def opened(site: Site) -> Page:
@@ -138,6 +143,73 @@ async def test_a_task_is_paused_resumed_changed_and_deleted(open_page: Open) -> 
         assert await stored(page) == []
 
 
+@dataclass
+class Held:
+    """An answer of the server that is on its way to the page; later ones pass."""
+
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    is_taken: bool = False
+
+    async def hold(self, route: Route) -> None:
+        """Let the server answer, and keep the first answer back."""
+        if self.is_taken:
+            await route.continue_()
+            return
+        self.is_taken = True
+        response = await route.fetch()
+        self.came.set()
+        await self.go.wait()
+        await route.fulfill(response=response)
+
+
+async def test_a_list_that_was_asked_for_before_a_change_does_not_undo_it(
+    open_page: Open,
+) -> None:
+    async with open_page([]) as site:
+        page = await opened(site)
+        await made(page, "Look around")
+        old = Held()
+        await page.route("**/api/tasks?*", old.hold)
+        await page.get_by_role("link", name="Edit").click()  # an open task is read anew
+        await page.get_by_role("link", name="Cancel").click()
+        await asyncio.wait_for(old.came.wait(), 10)
+        await page.get_by_role("button", name="Pause").click()
+        await expect(page.locator(".task-status")).to_have_text("Paused")
+        async with page.expect_response("**/api/tasks?*"):
+            async with page.expect_response("**/api/tasks?*"):
+                old.go.set()
+        await expect(page.locator(".task-status")).to_have_text("Paused")
+        await page.get_by_role("button", name="Resume").click()
+        await expect(page.locator(".task-status")).to_have_text("Active")
+
+
+async def test_a_press_counts_while_the_one_before_it_is_still_being_answered(
+    open_page: Open,
+) -> None:
+    async with open_page([]) as site:
+        page = await opened(site)
+        await made(page, "Look around")
+        slow = Held()
+        await page.route("**/pause", slow.hold)
+        await page.get_by_role("button", name="Pause").click()
+        await asyncio.wait_for(slow.came.wait(), 10)
+        await page.get_by_role("link", name="Edit").click()  # the list tells of it first
+        await page.get_by_role("link", name="Cancel").click()
+        await expect(page.locator(".task-status")).to_have_text("Paused")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
+        resume = page.get_by_role("button", name="Resume")
+        await resume.click()
+        await expect(resume).to_be_disabled()
+        early = [request for request in asked if request.startswith("POST")]
+        assert early == [], "the answers would come in any order"
+        async with page.expect_response("**/resume"):
+            slow.go.set()
+        await expect(page.locator(".task-status")).to_have_text("Active")
+        assert [task["status"] for task in await stored(page)] == ["ACTIVE"]
+
+
 async def test_a_task_that_fails_too_often_says_why_it_is_paused(open_page: Open) -> None:
     async with open_page(forever(refuse(401)), HEADWAY_LOCALE="en") as site:
         page = await opened(site)
@@ -160,6 +232,7 @@ async def test_a_result_is_told_in_the_session_that_was_chosen(open_page: Open) 
         await ask(page, "a place for news")
         await expect(page.locator(".answer")).to_have_count(1)
         address = page.url
+        await expect(page.locator("h1")).not_to_have_text("a place for news")  # it gets a name
         title = await page.locator("h1").inner_text()
         await page.get_by_role("link", name="Scheduled tasks").click()
         await fill(page, "Look around", "0 9 * * *")

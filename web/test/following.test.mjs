@@ -23,15 +23,12 @@ function connected() {
 
 const at = (id, sideId) => readAddress(sessionAddress(id, sideId));
 const answer = { instance: "i1", head: 4, replayFrom: 5, mode: "snapshot", status: "IDLE", queue: [], approvals: [], children: [], messages: [] };
-/** Sessions are described by the list, so that nothing is asked over REST. */
-const described = (id) => ({ type: "described", session: { id, kind: "main", parent: null } });
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 const told = (asked) => asked.map(({ method, session }) => `${method.slice("session.".length)} ${session}`);
 
 test("what stands on the page is followed, what leaves it is not", async () => {
   const { following, requests, asked } = connected();
   const opened = following.open(at("a", "b"));
-  for (const id of ["a", "b"]) requests.dispatch(described(id));
   for (const request of asked) request.resolve(answer);
   await opened;
   void following.open(at("a"));
@@ -44,7 +41,6 @@ test("a session that left and came back while it was subscribed to is subscribed
   const first = following.open(at("a"));
   void following.open(at("b"));
   void following.open(at("a"));
-  requests.dispatch(described("a"));
   asked[0].resolve(answer);
   await settled();
   assert.deepEqual(told(asked), ["subscribe a", "unsubscribe a", "subscribe b", "unsubscribe b", "subscribe a"]);
@@ -56,7 +52,6 @@ test("a session that left and came back while it was subscribed to is subscribed
 test("a hole in the log is mended once, by a subscription without a cursor", async () => {
   const { following, requests, asked } = connected();
   const opened = following.open(at("a"));
-  requests.dispatch(described("a"));
   asked[0].resolve(answer);
   await opened;
   const frame = { type: "event", session: "a", seq: 9, event: { type: "RUN_STARTED", runId: "r" } };
@@ -69,7 +64,6 @@ test("a hole in the log is mended once, by a subscription without a cursor", asy
 test("a cursor that the server no longer knows is given up", async () => {
   const { following, requests, asked } = connected();
   const opened = following.open(at("a"));
-  requests.dispatch(described("a"));
   asked[0].resolve(answer);
   await opened;
   void following.resume();
@@ -84,4 +78,17 @@ test("a session that is not there says so", async () => {
   asked[0].reject(Object.assign(new Error(), { code: "not_found" }));
   await opened;
   assert.equal(requests.state.chat.missing, "not_found");
+});
+
+test("what a session is and where it stands is told by its subscription, and nothing else is asked", async () => {
+  const { following, requests, asked } = connected();
+  const opened = following.open(at("a", "b"));
+  const [main, aside] = asked;
+  main.resolve({ ...answer, kind: "chat" });
+  aside.resolve({ ...answer, kind: "sideline", parent: "a", hasMore: true });
+  await opened;
+  const { chat, side } = requests.state;
+  assert.deepEqual([chat.kind, chat.parent], ["chat", null]);
+  assert.deepEqual([side.chat.kind, side.chat.parent, side.chat.hasMore], ["sideline", "a", true]);
+  assert.deepEqual(told(asked), ["subscribe a", "subscribe b"]);
 });

@@ -76,7 +76,7 @@ test("children are listed with their state, and a child on the page mirrors its 
 });
 
 test("a child that is open by itself is listed under its parent", () => {
-  const state = reduce(open(subscribedState(), CHILD), { type: "described", session: { id: CHILD, kind: "subagent", parent: SESSION } });
+  const state = subscribe(open(subscribedState(), CHILD), { session: CHILD, kind: "subagent", parent: SESSION });
   assert.equal(familyOf(state.chat), SESSION);
   assert.deepEqual(relativesOf(state.chat).map(({ id, kind }) => [id, kind]), [[CHILD, "subagent"]]);
 });

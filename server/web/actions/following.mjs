@@ -65,12 +65,7 @@ export class Following {
       this.#requests.dispatch({ type: "subscribed", session: chat.id, answer });
     } catch (error) {
       this.#notSubscribed(chat, isKnown, error);
-      return;
     }
-    if (chatOf(this.#requests.state, chat.id)?.kind === null) await this.#describe(chat.id);
-    const { kind, hasMore } = chatOf(this.#requests.state, chat.id) ?? {};
-    // What a side question took over is numbered too, but is no part of what is shown of it.
-    if (kind === "sideline" && hasMore) await this.loadOlder(chat.id);
   }
 
   #notSubscribed(chat, isKnown, error) {
@@ -78,12 +73,6 @@ export class Following {
     if (error.code === "resync_required" && isKnown) {
       this.#requests.dispatch({ type: "lost", session: chat.id });
     } else this.#requests.dispatch({ type: "unavailable", session: chat.id, code: error.code });
-  }
-
-  /** A child may stand in no list; where it belongs, REST tells. */
-  async #describe(id) {
-    const session = await this.#requests.attempt(() => api.session(id));
-    if (session !== null) this.#requests.dispatch({ type: "described", session });
   }
 
   #unsubscribe(id) {

@@ -2,6 +2,7 @@
 
 import { NEW_SESSION, sessionAddress } from "../address.mjs";
 import * as api from "../api.mjs";
+import { Order } from "./order.mjs";
 
 const LIST_SIZE = 200;
 /** A burst of `sessions.changed` costs one request. */
@@ -10,18 +11,16 @@ const REFRESH_DELAY_MS = 200;
 export class Sessions {
   #requests;
   #refresh = null;
+  #order = new Order();
 
   constructor(requests) {
     this.#requests = requests;
   }
 
   refresh() {
-    this.#refresh ??= setTimeout(async () => {
+    this.#refresh ??= setTimeout(() => {
       this.#refresh = null;
-      const { search } = this.#requests.state;
-      const answer = await this.#requests.attempt(() => api.sessions({ search, limit: LIST_SIZE }));
-      const isCurrent = search === this.#requests.state.search;
-      if (answer && isCurrent) this.#requests.dispatch({ type: "sessions", sessions: answer.sessions });
+      void this.#read();
     }, REFRESH_DELAY_MS);
   }
 
@@ -32,15 +31,25 @@ export class Sessions {
 
   async rename(id, title) {
     const answer = await this.#requests.attempt(() => api.rename(id, title));
+    this.#order.changed();
     if (answer) this.#requests.dispatch({ type: "renamed", id, title });
   }
 
   async remove(id) {
     const { openId, side } = this.#requests.state;
     const answer = await this.#requests.attempt(() => api.remove(id));
+    this.#order.changed();
     if (!answer) return;
     this.#requests.dispatch({ type: "deleted", id });
     if (openId === id) location.hash = NEW_SESSION;
     else if (side?.chat?.id === id) location.hash = sessionAddress(openId);
+  }
+  async #read() {
+    const { search } = this.#requests.state;
+    const place = this.#order.asking();
+    const answer = await this.#requests.attempt(() => api.sessions({ search, limit: LIST_SIZE }));
+    if (!answer || search !== this.#requests.state.search) return;
+    if (this.#order.isNews(place)) this.#requests.dispatch({ type: "sessions", sessions: answer.sessions });
+    else this.refresh();
   }
 }

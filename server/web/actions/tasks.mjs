@@ -4,6 +4,7 @@ import { TASKS, taskAddress } from "../address.mjs";
 import * as api from "../api.mjs";
 import { reasonOf, t } from "../i18n.mjs";
 import { taskOf } from "../tasks.mjs";
+import { Order } from "./order.mjs";
 
 /** The most that one user can have. */
 const LIST_SIZE = 200;
@@ -14,6 +15,11 @@ const REFRESH_DELAY_MS = 200;
 export class Tasks {
   #requests;
   #refresh = null;
+  /** Of the tasks, and of the runs of one. */
+  #order = new Order();
+  #runsOrder = new Order();
+  /** Done when the last change is; the next one waits for it, so that they end in their order. */
+  #changes = Promise.resolve();
 
   constructor(requests) {
     this.#requests = requests;
@@ -22,12 +28,9 @@ export class Tasks {
   /** Read anew what is shown of them. */
   refresh() {
     if (this.#requests.state.view !== "tasks") return;
-    this.#refresh ??= setTimeout(async () => {
+    this.#refresh ??= setTimeout(() => {
       this.#refresh = null;
-      const answer = await this.#requests.attempt(() => api.tasks({ limit: LIST_SIZE }));
-      if (answer) this.#requests.dispatch({ type: "tasks", ...answer });
-      const { openId } = this.#requests.state.tasks;
-      if (openId !== null) await this.#refreshRuns(openId);
+      void this.#read();
     }, REFRESH_DELAY_MS);
   }
 
@@ -37,7 +40,7 @@ export class Tasks {
    */
   async save(id, body) {
     try {
-      const task = await (id === null ? api.createTask(body) : api.changeTask(id, body));
+      const task = await this.#change(() => (id === null ? api.createTask(body) : api.changeTask(id, body)));
       this.#requests.dispatch({ type: "taskSaved", task });
       location.hash = taskAddress(task.id);
       return null;
@@ -48,7 +51,7 @@ export class Tasks {
   }
 
   async remove(id) {
-    const answer = await this.#requests.attempt(() => api.removeTask(id));
+    const answer = await this.#requests.attempt(() => this.#change(() => api.removeTask(id)));
     if (!answer) return;
     this.#requests.dispatch({ type: "taskDeleted", id });
     location.hash = TASKS;
@@ -66,11 +69,11 @@ export class Tasks {
   }
 
   async pause(id) {
-    await this.#change(() => api.pauseTask(id));
+    await this.#apply(() => api.pauseTask(id));
   }
 
   async resume(id) {
-    await this.#change(() => api.resumeTask(id));
+    await this.#apply(() => api.resumeTask(id));
   }
 
   async loadOlderRuns(taskId) {
@@ -79,18 +82,42 @@ export class Tasks {
     if (answer) this.#requests.dispatch({ type: "olderTaskRuns", taskId, ...answer });
   }
 
-  async #refreshRuns(taskId) {
-    // One that is beyond the list is asked for by itself.
-    const isListed = taskOf(this.#requests.state, taskId) !== undefined;
-    const task = isListed ? null : await this.#requests.attempt(() => api.task(taskId));
-    if (task !== null) this.#requests.dispatch({ type: "taskSaved", task });
-    if (!isListed && task === null) return;
-    const answer = await this.#requests.attempt(() => api.taskRuns(taskId, { limit: RUNS_SIZE }));
-    if (answer) this.#requests.dispatch({ type: "taskRuns", taskId, ...answer });
+  async #read() {
+    const place = this.#order.asking();
+    const answer = await this.#requests.attempt(() => api.tasks({ limit: LIST_SIZE }));
+    if (!answer) return;
+    if (!this.#order.isNews(place)) return this.refresh();
+    this.#requests.dispatch({ type: "tasks", ...answer });
+    const { openId } = this.#requests.state.tasks;
+    if (openId !== null) await this.#readRuns(openId);
   }
 
-  async #change(request) {
-    const task = await this.#requests.attempt(request);
+  async #readRuns(taskId) {
+    // One that is beyond the list is asked for by itself.
+    const isListed = taskOf(this.#requests.state, taskId) !== undefined;
+    if (!isListed && !(await this.#readTask(taskId))) return;
+    const place = this.#runsOrder.asking();
+    const answer = await this.#requests.attempt(() => api.taskRuns(taskId, { limit: RUNS_SIZE }));
+    if (answer && this.#runsOrder.isNews(place)) this.#requests.dispatch({ type: "taskRuns", taskId, ...answer });
+  }
+
+  async #readTask(taskId) {
+    const place = this.#order.asking();
+    const task = await this.#requests.attempt(() => api.task(taskId));
+    if (task === null) return false;
+    if (this.#order.isNews(place)) this.#requests.dispatch({ type: "taskSaved", task });
+    return true;
+  }
+
+  async #apply(request) {
+    const task = await this.#requests.attempt(() => this.#change(request));
     if (task) this.#requests.dispatch({ type: "taskSaved", task });
+  }
+
+  /** Do *request* after the changes before it. */
+  #change(request) {
+    const change = this.#changes.then(request).finally(() => this.#order.changed());
+    this.#changes = change.catch(() => {});
+    return change;
   }
 }

@@ -9,6 +9,12 @@ import { Confirm } from "./confirm.mjs";
 import { html, memo, useState } from "./html.mjs";
 import { PauseIcon, PencilIcon, PlayIcon, RetryIcon, TrashIcon } from "./icons.mjs";
 
+/** What turns a task off, and on again. */
+const TURNS = {
+  ACTIVE: (id, actions) => ({ label: t("pauseTask"), icon: PauseIcon, run: () => actions.tasks.pause(id) }),
+  PAUSED: (id, actions) => ({ label: t("resumeTask"), icon: RetryIcon, run: () => actions.tasks.resume(id) }),
+};
+
 /** `isWhole`: the task is open by itself under its title, so that all of it is shown. */
 export const TaskCard = memo(({ task, isWhole, actions }) => {
   const { id, title, prompt, status } = task;
@@ -21,8 +27,7 @@ export const TaskCard = memo(({ task, isWhole, actions }) => {
       ${isWhole && html`<pre class="task-prompt" tabindex="0" aria-label=${t("taskPrompt")}>${prompt}</pre>`}
       <footer>
         <${Act} label=${t("runNow")} title=${title} icon=${PlayIcon} run=${() => actions.tasks.run(id)} />
-        ${status === "PAUSED" && html`<${Act} label=${t("resumeTask")} title=${title} icon=${RetryIcon} run=${() => actions.tasks.resume(id)} />`}
-        ${status === "ACTIVE" && html`<${Act} label=${t("pauseTask")} title=${title} icon=${PauseIcon} run=${() => actions.tasks.pause(id)} />`}
+        ${status in TURNS && html`<${Act} ...${TURNS[status](id, actions)} title=${title} />`}
         <a class="button small" href=${taskFormAddress(id)} aria-label=${`${t("editTask")}: ${title}`}><${PencilIcon} />${t("editTask")}</a>
         <${Act} label=${t("remove")} title=${title} icon=${TrashIcon} run=${() => setDoomed(true)} />
       </footer>
@@ -40,15 +45,16 @@ export function TaskStatus({ status }) {
   return html`<span class=${`task-status ${status}`}>${named("task", status)}</span>`;
 }
 
+/** A button that takes no second press while the first one is under way; as another button it does. */
 function Act({ label, title, icon: Icon, run }) {
-  const [isBusy, setBusy] = useState(false);
+  const [busyLabel, setBusyLabel] = useState(null);
   const act = async () => {
-    setBusy(true);
+    setBusyLabel(label);
     await run();
-    setBusy(false);
+    setBusyLabel((now) => (now === label ? null : now));
   };
   return html`
-    <button class="button small" aria-label=${`${label}: ${title}`} disabled=${isBusy} onClick=${act}><${Icon} />${label}</button>
+    <button class="button small" aria-label=${`${label}: ${title}`} disabled=${busyLabel === label} onClick=${act}><${Icon} />${label}</button>
   `;
 }
 
