@@ -11,11 +11,16 @@ import asyncio
 import base64
 import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -31,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SDK = "lark_oapi"
+_CLIENT, _HANDLER = f"{_SDK}.ws.client", f"{_SDK}.event.dispatcher_handler"
 _CLOSE_SECONDS = 2.0
 """For the answer to the close frame; without it the platform goes on feeding a dead line."""
 _JOIN_SECONDS = 5.0
@@ -129,11 +136,47 @@ class SdkThread:
 
 
 def _import(loop: asyncio.AbstractEventLoop) -> Any:
-    """Import the SDK here and now: it takes seconds and 170 MB, and looks for a loop."""
-    from lark_oapi.ws import client as sdk  # type: ignore[import-untyped]  # it has no types
-
+    """Import the SDK here and now: it looks for a loop."""
+    sdk: Any = None if _SDK in sys.modules else _import_connection()
+    if sdk is None:
+        sdk = import_module(_CLIENT)
     sdk.loop = loop  # the module's own is whatever it found or made at import
     return sdk
+
+
+def _import_connection() -> ModuleType | None:
+    """The module of the connection without those of the interfaces, 10 000 that nobody uses here.
+
+    The package imports them all, and so does the event handler that the client imports to name its
+    type. So the package is not executed before somebody wants more of it than its connection, and
+    in the handler's place stands a name meanwhile.
+
+    None if the SDK is laid out in another way than 1.7.5; then it has to be imported whole.
+    """
+    if (spec := find_spec(_SDK)) is None or spec.loader is None:
+        return None
+    package = sys.modules[_SDK] = module_from_spec(spec)
+    handler = sys.modules[_HANDLER] = ModuleType(_HANDLER)
+    handler.__dict__["EventDispatcherHandler"] = object
+    try:
+        client = import_module(_CLIENT)
+    except (ImportError, AttributeError):
+        for name in [name for name in sys.modules if name.partition(".")[0] == _SDK]:
+            del sys.modules[name]
+        return None
+    del sys.modules[_HANDLER]
+    execute = partial(spec.loader.exec_module, package)
+
+    def complete(name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(name)
+        del package.__dict__["__getattr__"]
+        execute()
+        client.__dict__["EventDispatcherHandler"] = package.EventDispatcherHandler
+        return getattr(package, name)
+
+    package.__dict__["__getattr__"] = complete
+    return client
 
 
 def _run(loop: asyncio.AbstractEventLoop, gate: Gate, forget: Callable[[], None]) -> None:
