@@ -65,7 +65,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield f"sqlite:///{tmp_path / 'empty.db'}"
         return
     postgres: PostgresServer = request.getfixturevalue("postgres")
-    with postgres.database(template="template1") as url:
+    with postgres.empty_database() as url:
         yield url
 
 

@@ -165,31 +165,41 @@ class Open(Protocol):
 
 
 @asynccontextmanager
+async def open_browser() -> AsyncIterator[Browser]:
+    """A browser, on the event loop that it was opened on."""
+    chromium = find_chromium()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
 async def open_site(
-    folder: Path, database_url: str, script: Script, **variables: str
+    browser: Browser, folder: Path, database_url: str, script: Script, **variables: str
 ) -> AsyncIterator[Site]:
-    """The application with a scripted model, and a browser.
+    """The application with a scripted model, before a browser that knows nothing of it.
 
     Args:
         variables: Settings beyond the usual ones.
 
-    Leaving checks that the pages asked nobody else and that no script of theirs failed.
+    Leaving forgets the pages, and checks that they asked nobody else and that no script failed.
     """
-    chromium = find_chromium()
     async with (
         serve_gateway(script, title=is_title, strict=False) as gateway,
         _serve(
             settings := settings_for(folder, database_url, gateway.url, **variables)
         ) as inner_url,
         open_line(inner_url) as (url, line),
-        async_playwright() as playwright,
     ):
-        browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         site = Site(url, settings, gateway, line, browser)
         try:
             yield site
         finally:
-            await browser.close()
+            for context in browser.contexts:
+                await context.close()
         assert site.foreign == []
         assert site.faults == []
 

@@ -10,9 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
+
+from tests.forkserver import ForkedProcess, ForkServer
+
+FORKS = ForkServer()
+"""Of this test process; closed in its end."""
 
 ADMIN, ANN, BOB = "admin-token", "ann-token", "bob-token"
 GATEWAY_KEY = "sk-gateway-key-0815"
@@ -77,10 +82,18 @@ class Installation:
         inherited = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.folder)}
         return inherited | {"PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "error"} | named
 
+    async def serve(self) -> ForkedProcess:
+        """Start a server; whoever calls ends it."""
+        with self._open_log() as log:
+            return await FORKS.spawn(["serve"], self.environment(), self.folder, log)
+
+    def _open_log(self) -> IO[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self._log_path.open("ab")
+
     async def spawn(self, *arguments: str) -> Process:
-        """Start a command of Headway; whoever calls ends it."""
-        await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
-        with self._log_path.open("ab") as log:
+        """Start a command as a shell does; whoever calls ends it."""
+        with self._open_log() as log:
             return await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "server", *arguments,
                 stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=log,
@@ -102,7 +115,7 @@ class Installation:
 class ServerProcess:
     """One life of a server; made by `open_server`."""
 
-    def __init__(self, process: Process, http: aiohttp.ClientSession) -> None:
+    def __init__(self, process: ForkedProcess, http: aiohttp.ClientSession) -> None:
         self.url = ""
         self.output = ""
         """What it wrote to its standard output until it was ready."""
@@ -121,7 +134,6 @@ class ServerProcess:
 
     async def started(self) -> None:
         """Wait until it says where it is, and answers there."""
-        assert self._process.stdout is not None, "was made with a pipe"
         async with asyncio.timeout(START_SECONDS):
             while not self.url:
                 line = (await self._process.stdout.readline()).decode()
@@ -175,7 +187,7 @@ async def open_server(place: Installation) -> AsyncIterator[ServerProcess]:
     Its log must be free of tracebacks. Where the test failed, the log goes with it.
     """
     before = len(place.log)
-    process = await place.spawn("serve")
+    process = await place.serve()
     timeout = aiohttp.ClientTimeout(total=30)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as http:
@@ -192,7 +204,7 @@ async def open_server(place: Installation) -> AsyncIterator[ServerProcess]:
         await _kill(process)
 
 
-async def _kill(process: Process) -> None:
+async def _kill(process: Process | ForkedProcess) -> None:
     if process.returncode is None:
         process.kill()
     await process.wait()

@@ -4,11 +4,14 @@ import asyncio
 import io
 import re
 
+import pytest
 from PIL import Image
 from playwright.async_api import FilePayload, Page, expect
 
 from tests.e2e.browser import TOKEN, Open, ask, said
 from tests.fakes.llm import NEVER, Quirks, call, forever, reply
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SAME_SEARCH = reply(calls=[call("grep_search", {"pattern": "group name", "path": "."})])
 

@@ -16,6 +16,8 @@ ASKS = reply(
     calls=[call("ask_user", {"question": "Which one?", "options": ["The left", "The right"]})]
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 
 @pytest.fixture
 def asking(tmp_path: Path) -> dict[str, str]:

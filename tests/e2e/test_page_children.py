@@ -4,10 +4,13 @@ import asyncio
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.e2e.browser import Open, ask, said
 from tests.fakes.llm import Play, Quirks, Recorded, call, refuse, reply
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LONG = "".join(f"[{number}] " for number in range(60))
 

@@ -358,7 +358,7 @@ async def test_row_locked_for_too_long_is_unavailable(postgres_url: str) -> None
 async def test_missing_tables_name_the_command_that_makes_them(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    with postgres.database(template="template1") as empty:
+    with postgres.empty_database() as empty:
         for url in (f"sqlite:///{tmp_path / 'empty.db'}", empty):
             async with open_store(url) as store:
                 trouble = await store.check()
