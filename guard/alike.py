@@ -1,6 +1,15 @@
 """The class of a result, computed where two of them are compared and nowhere else."""
 
-from guard.reason import result_class
+from hashlib import sha256
+from zlib import crc32
+
+from guard.noise import masked
+
+MAX_SHORT_CHARACTERS = 600
+"""Up to here a result is looked at as a whole, and the order of its lines does not matter."""
+
+ENDS_CHARACTERS = 300
+"""Of a longer result, at its beginning and at its end, where it may have volatile parts."""
 
 MAX_KEPT_CHARACTERS = 64_000
 """A result up to this length is kept until it is compared; the class of a longer one is computed
@@ -25,7 +34,7 @@ class ResultClass:
 
     @property
     def value(self) -> str:
-        """See `guard.reason.result_class`."""
+        """See `result_class`."""
         if self._value is None:
             self._value = result_class(self._text, self._digest)
         return self._value
@@ -39,3 +48,46 @@ class ResultClass:
                 return True
             mine, others = self.value, other.value
         return mine == others
+
+
+def result_class(text: str, result_digest: str) -> str:
+    """*result_digest*, or what is left of the result without its volatile parts and line order.
+
+    Volatile are clocks, durations, addresses and counters of tries; plain numbers are not: a line,
+    a page or a count that changes is progress. Neither is a result that consists of nothing else.
+    It may set apart what *result_digest* does not, so rules take two results for one when either
+    is the same.
+    """
+    if len(text) > MAX_SHORT_CHARACTERS:
+        tail_at = _tail_at(text)
+        ends = f"{text[:ENDS_CHARACTERS]}\0{text[tail_at:]}"
+        plain = masked(ends)
+        if plain == ends:
+            return result_digest
+        middle = _bytes(text[ENDS_CHARACTERS:tail_at])
+        return _hash(f"{plain}{len(middle)} {crc32(middle)}")
+    plain = masked(text)
+    lines = plain.replace("\\n", "\n").split("\n")
+    if len(lines) > 1:
+        return _hash("\n".join(sorted(set(lines))))
+    if plain == text or not any(map(str.isalpha, plain)):
+        return result_digest
+    return _hash(plain)
+
+
+def _tail_at(text: str) -> int:
+    """Where the part at the end begins: at a break, so that a longer number does not move it."""
+    latest = len(text) - ENDS_CHARACTERS
+    for sign in "\n,":
+        found = text.rfind(sign, ENDS_CHARACTERS, latest)
+        if found > latest - ENDS_CHARACTERS:
+            return found
+    return latest
+
+
+def _hash(text: str) -> str:
+    return sha256(_bytes(text)).hexdigest()[:16]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -25,6 +25,7 @@ from guard.rounds import (
 )
 from guard.rules.budget import Budget, Limits
 from guard.rules.contract import Contract
+from guard.rules.hand_off import HandOff
 from guard.rules.interleaved import InterleavedRepeat
 from guard.rules.no_news import NoNews
 from guard.rules.no_progress import NoProgress
@@ -155,7 +156,7 @@ def _hearing(policy: Policy, is_free: bool, event: Event) -> tuple[type, ...] | 
     if is_free:
         return (NoProgress, Budget)
     if policy.has_wait_lane and isinstance(event, Round) and not event.counted:
-        return (Contract, Waiting, Budget)
+        return (Contract, HandOff, Waiting, Budget)
     return None
 
 

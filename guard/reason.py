@@ -1,4 +1,4 @@
-"""Why a call failed, and what of a result stays the same however often it is asked for.
+"""Why a call failed, and what says of itself that it waits.
 
 Both are read from a bounded part of the text, so that they cost the same for any result. They are
 guesses, made to miss rather than to accuse: only rules beside the default one look at them.
@@ -6,17 +6,16 @@ guesses, made to miss rather than to accuse: only rules beside the default one l
 
 import re
 from collections.abc import Iterator
-from hashlib import sha256
-from zlib import crc32
 
 from guard.canonical import decode
+from guard.noise import has_any, masked
 
 HEAD_CHARACTERS = 300
 TAIL_CHARACTERS = 300
 """Where a result says how it went: at once, or last."""
 
-MAX_SHORT_CHARACTERS = 600
-"""Up to here a result is looked at as a whole, and the order of its lines does not matter."""
+MAX_QUOTED_CHARACTERS = 600
+"""Of a reason before it is made plain."""
 
 MAX_MIXED_CHARACTERS = 1000
 """Up to here a program's complaint is looked for among its other output."""
@@ -26,13 +25,17 @@ MAX_FAILURE_CHARACTERS = 20_000
 
 MAX_REASON_CHARACTERS = 160
 
+MAX_ARGUMENTS_CHARACTERS = 2_000
+"""Of the arguments in which the words of a reason are looked for."""
+
 _OPENS_AS_ERROR = re.compile(
     r"\s*(?:<(?:tool_use_)?error>|\[?(?:error|exception|failure|fatal|traceback|unauthori[sz]ed"
     r"|permission denied|access denied|denied by|declined by|refused by|rejected by"
-    r"|invalid|malformed|command timed out|bad request|nothing happens"
+    r"|invalid|malformed|command timed out|bad request|nothing happens|no such |incorrect|wrong "
     r"|unknown (?:tool|command|action|option)"
     r"|failed to|could not|cannot|unable to|\d{3} (?:un|bad|not|for|too|internal|serv|gate))"
-    r"|\S{1,40} is (?:required|not allowed|not defined|not a valid)|[\w.]{0,60}Error\b)",
+    r"|\S{1,40} is (?:required|not allowed|not defined|not a valid)|[\w.]{0,60}Error\b"
+    r"|[\w .]{1,40}\bnot found\b)",
     re.IGNORECASE,
 )
 """How a text begins whose first words are the failure. "No results" is an answer, not a failure."""
@@ -81,28 +84,11 @@ _FRAMES = re.compile(r"</?\w+>|^\s*try '.*$|^usage:.*$", re.IGNORECASE)
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]{0,80}'(?!\w)|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`")
 """What a reason quotes is the argument, which a model words anew each time."""
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-_CLOCK = re.compile(
-    r"[0-9][0-9]?:[0-9][0-9]:[0-9][0-9]?(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
-)
-_DAY = re.compile(r"[0-9][0-9]{3}-[0-9][0-9]-[0-9][0-9][T ](?=·)")
-_DURATION = re.compile(r"[0-9][0-9.]*+(?= ?(?:[mµun]?s|secs?|seconds?|mins?|minutes?|hours?)\b)")
-_HAS_DURATION = re.compile(r"[0-9] ?(?:[mµun]?s|secs?|seconds?|mins?|minutes?|hours?)\b")
-"""Finds in one pass whether the one above is worth its time."""
-_TRIES = re.compile(
-    r"[0-9][0-9]*(?= (?:times|attempts|retries|tries|more)\b)"
-    r"|(?:(?<=ttempt )|(?<=ttempt #)|(?<=etry )|(?<=etry #)|(?<=tries: ))[0-9][0-9]*"
-)
-_MILLISECONDS = re.compile(r"""_ms["']?\s*[:=]\s*[0-9][0-9.]*""")
-_CHANNEL = re.compile(r'"(?:session_id|output_file)"\s*:\s*"[^"]*"')
-"""What is new with every call of a shell."""
+_WORDS = re.compile(r"""[^\s"'`,;:=()\[\]{}<>|\\]{3,}""")
+"""Names, paths and numbers, as they stand in arguments and in reasons alike."""
 
-_MARKED: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
-    (("0x",), _ADDRESS),
-    (("_ms",), _MILLISECONDS),
-    (("ttempt", "etry", "tries", " times", " more"), _TRIES),
-)
-"""Volatile parts with the words without which they are not there."""
+_HEX = re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b")
+"""What a reason has of ids; in a result they may be what changed."""
 
 _TRANSPORT = re.compile(
     r"time[d\s-]*out|rate.?limit|too many requests|temporar|connection (?:reset|refused|aborted)"
@@ -123,8 +109,20 @@ _SLEEP = re.compile(r"\bsleep\s+(?:[5-9]|[0-9]{2,})(?![0-9]*\.)")
 _WAITING_WORDS = ("running", "queued", "progress", "not_ready", "timeout")
 
 
-def error_class(text: str) -> str | None:
-    """The normalised reason of a failure, at most 160 characters; None when it is none."""
+def error_class(text: str, arguments: str = "") -> str | None:
+    """The normalised reason of a failure, at most 160 characters; None when it is none.
+
+    Args:
+        text: The result.
+        arguments: Of the call. A reason names what was asked for, which is no part of it: a model
+            asks for something else each time, and fails for the same reason.
+    """
+    reason = _reason(text)
+    return None if reason is None else _normalised(reason, arguments)
+
+
+def _reason(text: str) -> str | None:
+    """The words that tell why the call failed; None when it did not."""
     if text.startswith("{"):
         return _object_reason(text)
     exit_code = _EXIT.match(text)
@@ -132,9 +130,9 @@ def error_class(text: str) -> str | None:
         if exit_code[1] == "0":
             return None
         last = _last_line(text[exit_code.end() :][-TAIL_CHARACTERS:])
-        return _normalised(f"exit {exit_code[1]}: {last}") if last else None
+        return f"exit {exit_code[1]}: {last}" if last else None
     if _OPENS_AS_ERROR.match(text):
-        return _normalised(text[:HEAD_CHARACTERS])
+        return text[:HEAD_CHARACTERS]
     return _errno(text)
 
 
@@ -146,67 +144,12 @@ def is_transport(reason: str) -> bool:
 def says_it_waits(text: str) -> bool:
     """Whether the result says of what was asked about that it goes on."""
     head = text[:HEAD_CHARACTERS].lower()
-    return _has_any(head, _WAITING_WORDS) and _WAITING.search(head) is not None
+    return has_any(head, _WAITING_WORDS) and _WAITING.search(head) is not None
 
 
 def sleeps(arguments: str) -> bool:
     """Whether the call lets time pass before it looks, as a shell does between two looks."""
     return "sleep" in arguments and _SLEEP.search(arguments) is not None
-
-
-def result_class(text: str, result_digest: str) -> str:
-    """*result_digest*, or what is left of the result without its volatile parts and line order.
-
-    Volatile are clocks, durations, addresses and counters of tries; plain numbers are not: a line,
-    a page or a count that changes is progress. Neither is a result that consists of nothing else.
-    It may set apart what *result_digest* does not, so rules take two results for one when either
-    is the same.
-    """
-    if len(text) > MAX_SHORT_CHARACTERS:
-        tail_at = _tail_at(text)
-        ends = f"{text[:HEAD_CHARACTERS]}\0{text[tail_at:]}"
-        masked = _masked(ends)
-        if masked == ends:
-            return result_digest
-        middle = _bytes(text[HEAD_CHARACTERS:tail_at])
-        return _hash(f"{masked}{len(middle)} {crc32(middle)}")
-    masked = _masked(text)
-    lines = masked.replace("\\n", "\n").split("\n")
-    if len(lines) > 1:
-        return _hash("\n".join(sorted(set(lines))))
-    if masked == text or not any(map(str.isalpha, masked)):
-        return result_digest
-    return _hash(masked)
-
-
-def _tail_at(text: str) -> int:
-    """Where the part at the end begins: at a break, so that a longer number does not move it."""
-    latest = len(text) - TAIL_CHARACTERS
-    for sign in "\n,":
-        found = text.rfind(sign, HEAD_CHARACTERS, latest)
-        if found > latest - TAIL_CHARACTERS:
-            return found
-    return latest
-
-
-def _masked(text: str) -> str:
-    """The text with its volatile parts replaced by a dot."""
-    for words, pattern in _MARKED:
-        if _has_any(text, words):
-            text = pattern.sub("·", text)
-    if '"exit_code"' in text:
-        text = _CHANNEL.sub("·", text)
-    if ":" in text:
-        clocked = _CLOCK.sub("·", text)
-        text = text if clocked is text else _DAY.sub("", clocked)
-    return _DURATION.sub("·", text) if _HAS_DURATION.search(text) else text
-
-
-def _has_any(text: str, words: tuple[str, ...]) -> bool:
-    for word in words:  # faster than any() over a generator, and asked for every result
-        if word in text:
-            return True
-    return False
 
 
 def _object_reason(text: str) -> str | None:
@@ -225,17 +168,17 @@ def _object_reason(text: str) -> str | None:
     names = ("error", "errors", "message", "detail")
     words = [word for name in names for word in _words(fields.get(name))]
     if words:
-        return _normalised(": ".join(words))
+        return ": ".join(words)
     for name in ("stderr", "output", "stdout"):
         output = fields.get(name)
         last = _last_line(output) if isinstance(output, str) else ""
         if last:
-            return _normalised(last)
+            return last
     return None if _exits(fields) else "error"
 
 
 def _says_failed(part: str) -> bool:
-    if not _has_any(part, _VERDICT_KEYS):
+    if not has_any(part, _VERDICT_KEYS):
         return False
     return any(_is_failure(found["key"], found["value"]) for found in _VERDICT.finditer(part))
 
@@ -274,10 +217,10 @@ def _errno(text: str) -> str | None:
     Outputs of several processes run into each other in another order each time.
     """
     part = text[:MAX_MIXED_CHARACTERS]
-    if not _has_any(part, _ERRNO_WORDS):
+    if not has_any(part, _ERRNO_WORDS):
         return None
     found = [line for line in part.split("\n") if ": " in line and _ERRNO.search(line)]
-    return _normalised(min(found)) if found else None
+    return min(found) if found else None
 
 
 def _last_line(text: str) -> str:
@@ -288,14 +231,10 @@ def _last_line(text: str) -> str:
     return ""
 
 
-def _normalised(reason: str) -> str:
-    named = _QUOTED.sub("·", reason[:MAX_SHORT_CHARACTERS])
-    return " ".join(_masked(named).lower().split())[:MAX_REASON_CHARACTERS]
-
-
-def _hash(text: str) -> str:
-    return sha256(_bytes(text)).hexdigest()[:16]
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+def _normalised(reason: str, arguments: str) -> str:
+    named = _QUOTED.sub("·", reason[:MAX_QUOTED_CHARACTERS])
+    if arguments:
+        asked = set(_WORDS.findall(arguments[:MAX_ARGUMENTS_CHARACTERS]))
+        named = _WORDS.sub(lambda word: "·" if word[0] in asked else word[0], named)
+    plain = _HEX.sub("·", masked(named))
+    return " ".join(plain.lower().split())[:MAX_REASON_CHARACTERS]

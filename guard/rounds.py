@@ -171,7 +171,7 @@ def round_call(
     call = as_text(call)
     found = evidence(call, rules)
     content = call.result_content
-    reason = error_class(content) if failed_for is None else failed_for
+    reason = error_class(content, call.arguments_json) if failed_for is None else failed_for
     return RoundCall(
         action_digest=found.action_digest,
         result_digest=found.result_digest,

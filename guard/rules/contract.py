@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from guard.rounds import NONE, Decision, Event, Round, Turn, Value
+from guard.rules.hand_off import hands_over
 
 Counts = Literal["grows", "shrinks", "changes", "reaches"]
 """What a value has to do to be progress: pass its best so far, fall below it, be one that was not
@@ -70,8 +71,8 @@ class Contract:
     def advance(self, state: ContractState, event: Event) -> tuple[ContractState, Decision]:
         """See `Rule`.
 
-        A person's message starts the count anew, not what was reached. A round of waits alone may
-        move the state, but never counts against it.
+        A person's message starts the count anew, not what was reached. A round of waits alone, or
+        one that hands the task over, may move the state, but never counts against it.
         """
         if isinstance(event, Turn):
             return replace(state, streak=0), NONE
@@ -82,7 +83,7 @@ class Contract:
             return after, Decision("stop", self.id, "completed", tools=event.tools)
         if outcome == "progress":
             return after, NONE
-        if all(call.waits for call in event.counted):
+        if all(call.waits for call in event.counted) or hands_over(event):
             return replace(after, streak=state.streak), NONE
         return after, self._stalled(after, event)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from guard.rounds import NONE, Decision, Event, Turn
+from guard.rounds import NONE, Decision, Event, Round, Turn
 
 HAND_OFF_TOOL = "hand_off"
 
@@ -21,9 +21,11 @@ class HandOff:
 
     def advance(self, state: None, event: Event) -> tuple[None, Decision]:
         """See `Rule`."""
-        if isinstance(event, Turn):
+        if isinstance(event, Turn) or not hands_over(event, self.tool_name):
             return None, NONE
-        for call in event.calls:
-            if call.tool_name == self.tool_name and call.error_class is None:
-                return None, Decision("stop", self.id, "handoff", tools=(self.tool_name,))
-        return None, NONE
+        return None, Decision("stop", self.id, "handoff", tools=(self.tool_name,))
+
+
+def hands_over(event: Round, tool_name: str = HAND_OFF_TOOL) -> bool:
+    """Whether the task was handed to a person in this round."""
+    return any(call.tool_name == tool_name and call.error_class is None for call in event.calls)

@@ -36,7 +36,7 @@ async def evidence_of(
         action_digest=found.action_digest,
         result_digest=found.result_digest,
         exempt=found.exempt,
-        error_class=_failed_for(result, kind),
+        error_class=_failed_for(call, result, kind),
         elapsed_ms=elapsed_ms,
         kind=kind,
         contract=contract.key if contract is not None else "",
@@ -51,12 +51,14 @@ def harness_evidence(call: ToolCall, content: str, rules: Rules) -> Evidence:
     return Evidence(seen.action_digest, seen.result_digest, seen.exempt, "harness", harness=True)
 
 
-def _failed_for(result: ToolResult, kind: Kind) -> str | None:
+def _failed_for(call: ToolCall, result: ToolResult, kind: Kind) -> str | None:
     """The normalised reason of a failure.
 
     A wait that ended well may tell of others that failed.
     """
-    reason = None if kind == "wait" and not result.is_error else error_class(result.content)
+    if kind == "wait" and not result.is_error:
+        return None
+    reason = error_class(result.content, call.arguments)
     return reason or ("error" if result.is_error else None)
 
 

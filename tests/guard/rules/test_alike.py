@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard import NoProgressCall
-from guard.alike import MAX_KEPT_CHARACTERS, ResultClass
-from guard.reason import result_class
+from guard.alike import MAX_KEPT_CHARACTERS, ResultClass, result_class
 from guard.rounds import Round, RoundCall, is_alike, round_call, round_of, was_seen
 from tests.guard.test_properties import ANY_TEXT
 

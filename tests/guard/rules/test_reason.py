@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.reason import error_class, is_transport, result_class, says_it_waits, sleeps
+from guard.alike import result_class
+from guard.reason import error_class, is_transport, says_it_waits, sleeps
 from tests.guard.test_properties import ANY_TEXT, JSON
 
 
@@ -29,6 +30,9 @@ from tests.guard.test_properties import ANY_TEXT, JSON
         ("a.txt\ncp: x: No such file or directory\nb.txt", "cp: x: no such file or directory"),
         ("10:00:01 up\ncp: x: Permission denied", "cp: x: permission denied"),
         ("Error: attempt 3 after 12.5 seconds at 0x7f00", "error: attempt · after · seconds at ·"),
+        ("Error: job 7f3a10b2c4 is gone", "error: job · is gone"),
+        ("Element not found", "element not found"),
+        ("Incorrect. Try again.", "incorrect. try again."),
     ],
 )  # fmt: skip
 def test_a_failure_has_its_reason(text: str, reason: str) -> None:
@@ -36,10 +40,27 @@ def test_a_failure_has_its_reason(text: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "text", "reason"),
+    [
+        ('{"path":"/a/1.txt"}', "Error: /a/1.txt does not exist", "error: · does not exist"),
+        ('{"command":"cat 1.txt"}', "cat: 1.txt: Permission denied", "·: ·: permission denied"),
+        ('{"id":4711}', '{"error":"order 4711 is closed"}', "order · is closed"),
+        ('{"id":7}', '{"error":"7 items are left"}', "7 items are left"),
+        ("not json at all {", "Error: not json", "error: · ·"),
+    ],
+)  # fmt: skip
+def test_what_was_asked_for_is_no_part_of_the_reason(
+    arguments: str, text: str, reason: str
+) -> None:
+    assert error_class(text, arguments) == reason
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
         "0 matches",
+        "No matches found",
         "No more results.",
         "Could be anything",
         "updated successfully",
@@ -68,6 +89,14 @@ def test_an_answer_is_no_failure(text: str) -> None:
         ('{"rows":[1],"execution_time_ms":12.5}', '{"rows":[1],"execution_time_ms":7}'),
         ("done at 2026-01-02T10:11:12Z", "done at 2027-03-04T01:02:03Z"),
         ("a\nb\nc", "c\na\nb"),
+        ('{"ok":false,"executionTimeMs":12}', '{"ok":false,"executionTimeMs":7}'),
+        ('{"rows":[],"start_time":"9:01"}', '{"rows":[],"start_time":"9:02"}'),
+        ("wrote /tmp/tmpab12/out", "wrote /tmp/tmpcd34/out"),
+        ("request id: ab12cd34ef refused", "request id: 99aa88bb77 refused"),
+        (
+            "order 6f1c2a3b-0001-4a4a-8b8b-0123456789ab was made",
+            "order 6f1c2a3b-0002-4a4a-8b8b-0123456789ab was made",
+        ),
         ("warning: attempt 3, slow", "warning: attempt 4, slow"),
         ("one more line\n" * 500 + "in 3 ms", "one more line\n" * 500 + "in 99 ms"),
         (
@@ -90,6 +119,8 @@ def test_volatile_parts_and_order_do_not_set_results_apart(left: str, right: str
         ("page 1\nfoo", "page 2\nfoo"),
         ("x" * 2000 + "a" + "x" * 2000 + "1 ms", "x" * 2000 + "b" + "x" * 2000 + "2 ms"),
         ("0.03\n", "0.40\n"),
+        ('{"commit":"3f2a1bc4d5"}', '{"commit":"9e8d7c6b5a"}'),
+        ('{"times":3}', '{"times":4}'),
     ],
 )
 def test_what_changes_in_substance_is_another_result(left: str, right: str) -> None:
