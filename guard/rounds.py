@@ -4,19 +4,17 @@ Evidence is computed once, from the call itself or from what the store kept of i
 cost little and a replay judges as the live run did.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar, get_args
 
 from guard.alike import ResultClass
-from guard.canonical import as_text, text_of
+from guard.canonical import as_text
 from guard.digest import DIGEST_DIGITS, evidence, round_key
 from guard.model import Attachment, Evidence, Message, NoProgressCall
-from guard.notice import tool_call_id
 from guard.policy import RULES, Rules
 from guard.reason import error_class, says_it_waits, sleeps
-from guard.scan import groups, is_real_user, requested
+from guard.scan import answered, groups, is_real_user, stored_call
 
 Kind = Literal["read", "write", "send", "wait", "unknown"]
 """What a call does to the world; unknown where nobody says."""
@@ -288,17 +286,11 @@ def _stored_round(
     rules: Rules,
     kind_of: KindOf | None,
 ) -> StoredRound | None:
-    unclaimed: defaultdict[str, deque[Message]] = defaultdict(deque)
-    for result in results:
-        unclaimed[tool_call_id(result)].append(result)
     calls: list[RoundCall] = []
     values: dict[str, Value] = {}
     elapsed_ms, anchor = 0, ""
-    for call_id, name, arguments in requested(head):
-        if not unclaimed[call_id]:
-            return None
-        result = unclaimed[call_id].popleft()
-        seen = _seen(name, arguments, result, attachments.get(call_id))
+    for call_id, name, arguments, result in answered(head, results):
+        seen = stored_call(name, arguments, result, attachments.get(call_id))
         kind = _kind(result, name, arguments, kind_of)
         reason = result.get("error_class")
         calls.append(
@@ -335,20 +327,6 @@ def _kind(result: Message, name: str, arguments: str, kind_of: KindOf | None) ->
         if stored == kind:
             return kind
     return kind_of(name, arguments) if kind_of is not None else "unknown"
-
-
-def _seen(
-    name: str, arguments: str, result: Message, attachment: Attachment | None
-) -> NoProgressCall:
-    digest, exempt = result.get("result_digest"), result.get("exempt")
-    return NoProgressCall(
-        name,
-        arguments,
-        text_of(result.get("content")),
-        attachment,
-        digest if isinstance(digest, str) else None,
-        exempt if isinstance(exempt, bool) else None,
-    )
 
 
 def _scalars(values: object) -> dict[str, Value]:

@@ -82,21 +82,29 @@ def _round(
     """
     if any(result.get("harness") is True for result in results):
         return []
+    return [
+        (call_id, stored_call(name, arguments, result, attachments.get(call_id)))
+        for call_id, name, arguments, result in answered(head, results)
+    ]
+
+
+def answered(head: Message, results: Sequence[Message]) -> list[tuple[str, str, str, Message]]:
+    """Id, tool, arguments and result of each call of *head*; none when a result is missing."""
     unclaimed: defaultdict[str, deque[Message]] = defaultdict(deque)
     for result in results:
         unclaimed[tool_call_id(result)].append(result)
-    calls: list[tuple[str, NoProgressCall]] = []
+    calls: list[tuple[str, str, str, Message]] = []
     for call_id, name, arguments in requested(head):
         if not unclaimed[call_id]:
             return []
-        result = unclaimed[call_id].popleft()
-        calls.append((call_id, _call(name, arguments, result, attachments.get(call_id))))
+        calls.append((call_id, name, arguments, unclaimed[call_id].popleft()))
     return calls
 
 
-def _call(
+def stored_call(
     name: str, arguments: str, result: Message, attachment: Attachment | None
 ) -> NoProgressCall:
+    """The call as it was stored; its evidence is believed."""
     digest, exempt = result.get("result_digest"), result.get("exempt")
     return NoProgressCall(
         name,
