@@ -125,6 +125,8 @@ class Outbox:
                     await self._start_due()
                 except StoreUnavailable:
                     log.warning("[outbox] the store does not answer; trying again")
+                except Exception as error:  # noqa: BLE001 - nothing would be told any more
+                    log.error("[outbox] look failed %s", fault_of(error))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_SECONDS):
                         await self._awake.wait()
@@ -221,6 +223,8 @@ class Outbox:
                     await prolong_claim(db, item.id, item.attempts + 1, until)
             except StoreUnavailable:
                 log.warning("[outbox] a claim could not be prolonged item=%s", item.id)
+            except Exception as error:  # noqa: BLE001 - the telling itself goes on
+                log.error("[outbox] a claim was not prolonged item=%s %s", item.id, fault_of(error))
 
     async def _failure(self, item: OutboxItem) -> DeliveryError | None:
         """Tell the surface; what went wrong, or None."""

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from server.delivery import insert_delivery
+from server.store.outbox import outbox_depth
 from server.store.sessions import Session
-from tests.fakes.llm import serve_gateway
+from tests.fakes.llm import reply, serve_gateway
 from tests.house import House, is_title, open_house, settings_for
 from tests.server.approvals.test_answers import WRITE, ask_to_write, asking, waiting
 from tests.server.approvals.test_together import execute
@@ -99,3 +100,33 @@ async def test_a_damaged_queue_does_not_end_the_beat_that_keeps_leases(
 
         await until(has_met_it)
         await deliver(house, signal=False)
+
+
+async def test_the_outbox_goes_on_after_a_row_that_nobody_could_read(
+    tmp_path: Path, sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        serve_gateway([reply("one"), reply("two")], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
+    ):
+        session = await house.create()
+        await house.ask(session, "first")
+        await until(lambda: all_told(house))
+        due = "status = 'PENDING', due_at = created_at"
+        await execute(house, f"UPDATE outbox SET {due}, payload_json = '{{damaged'")
+        await house.ask(session, "second")
+
+        async def is_told() -> bool:
+            return told_of(caplog, "[outbox] look failed")
+
+        await until(is_told)
+        await execute(
+            house, "UPDATE outbox SET payload_json = '{}' WHERE payload_json = '{damaged'"
+        )
+        await until(lambda: all_told(house))
+
+
+async def all_told(house: House) -> bool:
+    """Whether nothing waits to be told."""
+    async with house.state["store"].read() as db:
+        return await outbox_depth(db) == 0
