@@ -1,4 +1,4 @@
-"""Databases for tests: each test gets a fresh one that alembic migrated."""
+"""Databases for tests: each test gets a fresh one that alembic migrated. And the end of forks."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -8,7 +8,15 @@ import pytest
 
 from server.store.engine import Store, open_store
 from server.store.migrate import migrate
+from tests.forkserver import FORKS
 from tests.postgres import PostgresServer, open_postgres
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forks() -> Iterator[None]:
+    """Ends the process from which commands are forked."""
+    yield
+    FORKS.close()
 
 
 @pytest.fixture(scope="session")

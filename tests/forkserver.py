@@ -101,6 +101,10 @@ class ForkServer:
         return self._control
 
 
+FORKS = ForkServer()
+"""Of this test process; closed in its end."""
+
+
 async def _reader(pipe: int) -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(

@@ -1,6 +1,6 @@
-"""A page to look at, and the end of what servers are forked from."""
+"""A page to look at."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -9,7 +9,6 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from tests.e2e.browser import Open, Site, open_browser, open_site
-from tests.e2e.process import FORKS
 from tests.fakes.llm import Script
 
 
@@ -28,10 +27,3 @@ def open_page(browser: Browser, tmp_path: Path, sqlite_url: str) -> Open:
         return open_site(browser, tmp_path, sqlite_url, script, **variables)
 
     return opened
-
-
-@pytest.fixture(scope="session", autouse=True)
-def forks() -> Iterator[None]:
-    """Ends the process from which servers are forked."""
-    yield
-    FORKS.close()

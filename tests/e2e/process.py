@@ -14,10 +14,7 @@ from typing import IO, Any
 
 import aiohttp
 
-from tests.forkserver import ForkedProcess, ForkServer
-
-FORKS = ForkServer()
-"""Of this test process; closed in its end."""
+from tests.forkserver import FORKS, ForkedProcess
 
 ADMIN, ANN, BOB = "admin-token", "ann-token", "bob-token"
 GATEWAY_KEY = "sk-gateway-key-0815"

@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 
 from server.serve import listen
+from tests.forkserver import FORKS
 
 WAIT_SECONDS = 60
 
@@ -56,9 +58,17 @@ async def ending(process: Process) -> tuple[int, str, str]:
 
 
 async def run(environ: Mapping[str, str], *arguments: str, folder: Path) -> tuple[int, str, str]:
-    """Exit code and both outputs of a command."""
-    async with started(environ, *arguments, folder=folder) as process:
-        return await ending(process)
+    """Exit code and both outputs of a command that is forked, see `tests.forkserver`."""
+    with tempfile.TemporaryFile() as errors:
+        process = await FORKS.spawn(arguments, environ, folder, errors)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                out = await process.stdout.read()
+                code = await process.wait()
+        finally:
+            process.kill()
+        errors.seek(0)
+        return code, out.decode(), errors.read().decode()
 
 
 async def line_with(process: Process, words: str) -> str:
