@@ -5,7 +5,8 @@ Plain numbers are none of it: a line, a page or a count that changes is progress
 
 import re
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_ADDRESS = re.compile(r'(?<!\A)(?<!")0x[0-9a-fA-F]{1,16}(?![0-9a-fA-F])')
+"""Of an object. What a result begins with is where a debugger stands; a longer one is a name."""
 _CLOCK = re.compile(
     r"[0-9][0-9]?:[0-9][0-9]:[0-9][0-9]?(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
@@ -28,6 +29,14 @@ _REQUEST = re.compile(
     r"""\b(?:request|trace|correlation|req)[ _-]?(?:id)?["'=:#\s]{1,4}(?=[\w-]*[0-9])[\w-]{8,}""",
     re.IGNORECASE,
 )
+_SHELL_LINE = re.compile(r"(?<=sh: line )[0-9]+|(?<=-c: line )[0-9]+")
+"""A shell that stays open counts the lines of all its commands."""
+_METER = re.compile(
+    r"(?<![\s0-9.kMGT])(?:(?:\\[rn]|[\s0-9.kMGT]){16,}+"
+    r"(?:[-0-9]*:[-0-9]{2}:[-0-9]{2}\s+){3}[0-9.]+[kMGT]?)+"
+)
+"""How far and how fast a download is, rewritten in its line again and again."""
+_RATE = re.compile(r"[0-9][0-9.]*+ ?(?:it|[kKMGT]?i?[Bb]|bytes|[kMG]bits?|items|rows|req)/s\b")
 _CHANNEL = re.compile(r'"(?:session_id|output_file)"\s*:\s*"[^"]*"')
 """What is new with every call of a shell."""
 
@@ -37,6 +46,9 @@ _MARKED: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
     (("ime", "uration", "lapsed", "atency", 'Ms"', "ook"), _TIMING),
     (("-",), _UUID),
     (("/tmp/",), _SCRATCH),
+    (("sh: line ", "-c: line "), _SHELL_LINE),
+    (("--:--",), _METER),
+    (("/s",), _RATE),
     (("equest", "EQUEST", "race", "rrelation", "req"), _REQUEST),
     (("ttempt", "etry", "tries", " times", " more"), _TRIES),
 )

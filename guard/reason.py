@@ -17,6 +17,9 @@ TAIL_CHARACTERS = 300
 MAX_QUOTED_CHARACTERS = 600
 """Of a reason before it is made plain."""
 
+MAX_QUOTE_CHARACTERS = 200
+"""What stands in quotes is longer than paths are, or no quote."""
+
 MAX_MIXED_CHARACTERS = 1000
 """Up to here a program's complaint is looked for among its other output."""
 
@@ -29,13 +32,21 @@ MAX_ARGUMENTS_CHARACTERS = 2_000
 """Of the arguments in which the words of a reason are looked for."""
 
 _OPENS_AS_ERROR = re.compile(
-    r"\s*(?:<(?:tool_use_)?error>|\[?(?:error|exception|failure|fatal|traceback|unauthori[sz]ed"
-    r"|permission denied|access denied|denied by|declined by|refused by|rejected by"
-    r"|invalid|malformed|command timed out|bad request|nothing happens|no such |incorrect|wrong "
-    r"|unknown (?:tool|command|action|option)"
-    r"|failed to|could not|cannot|unable to|\d{3} (?:un|bad|not|for|too|internal|serv|gate))"
+    r"[\s*!✗✘❌⚠️]{0,6}(?:<(?:tool_use_)?error>|\[?(?:error|exception|failure|fatal|traceback"
+    r"|unauthori[sz]ed|forbidden|permission denied|access denied"
+    r"|denied by|declined by|refused by|rejected by"
+    r"|invalid|malformed|command timed out|bad request|nothing happens|no such |no file open"
+    r"|incorrect|wrong\b|not (?:quite|correct|valid|allowed|permitted|accepted)\b|syntax error"
+    r"|unknown (?:tool|command|action|option|syntax)|missing\b|no replacement was"
+    r"|(?:params|parameters?|arguments?|input) must\b"
+    r"|failed to|could(?: not|n't) |can(?:not|'t) |unable to"
+    r"|\d{3} (?:un|bad|not|for|too|internal|serv|gate))"
     r"|\S{1,40} is (?:required|not allowed|not defined|not a valid)|[\w.]{0,60}Error\b"
-    r"|[\w .]{1,40}\bnot found\b)",
+    r"|[\w .]{1,40}\bnot found\b"
+    r"|\[?(?:your|the) (?:\w+ ){0,2}(?:edit|change|patch|command|input|call)s? "
+    r"(?:(?:has|have|was|were|could|did) (?:not\b|failed|introduced)|failed|is not\b)"
+    r"|(?:file|path|directory|module|element|tool)\b[^\n]{1,200}?\b"
+    r"(?:not found\b|does not exist|already exists))",
     re.IGNORECASE,
 )
 """How a text begins whose first words are the failure. "No results" is an answer, not a failure."""
@@ -81,13 +92,31 @@ _ERRNO_WORDS = (
 _FRAMES = re.compile(r"</?\w+>|^\s*try '.*$|^usage:.*$", re.IGNORECASE)
 """What stands around a reason or behind it."""
 
-_QUOTED = re.compile(r"(?<!\w)'[^'\n]{0,80}'(?!\w)|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`")
+_RAISED = re.compile(
+    r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*", re.MULTILINE
+)
+"""The line of a traceback that tells the reason; programs may print after it."""
+
+_QUOTED = re.compile(
+    rf"(?<!\w)'[^'\n]{{0,{MAX_QUOTE_CHARACTERS}}}'(?!\w)"
+    rf"|\"[^\"\n]{{0,{MAX_QUOTE_CHARACTERS}}}\"|`[^`'\n]{{0,{MAX_QUOTE_CHARACTERS}}}[`']"
+)
 """What a reason quotes is the argument, which a model words anew each time."""
 
 _WORDS = re.compile(r"""[^\s"'`,;:=()\[\]{}<>|\\]{3,}""")
 """Names, paths and numbers, as they stand in arguments and in reasons alike."""
 
-_HEX = re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b")
+_COMMON = frozenset(
+    """again all and any are argument been before can cannot command could denied directory does
+    error exist exists expected failed file first for found from has have invalid its line
+    message missing more near new not one only option permission please read such syntax than
+    that the then there this try type unexpected unknown use value was were will with you your
+    """.split()
+)
+"""Words of complaints, also where the arguments have them: they would be left out of one reason
+and not of the next."""
+
+_HEX = re.compile(r"\b(?:0x[0-9a-fA-F]+\b|(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b)")
 """What a reason has of ids; in a result they may be what changed."""
 
 _TRANSPORT = re.compile(
@@ -99,7 +128,8 @@ _TRANSPORT = re.compile(
 _WAITING = re.compile(
     r'"(?:status|state)"\s*:\s*"(?:running|queued|in_progress|in progress|not_ready)"'
     r"|<(?:status|state|retrieval_status)>\s*(?:running|queued|in_progress|not_ready|timeout)"
-    r"|\b(?:status|state): (?:running|queued|in progress)\b",
+    r"|\b(?:status|state): (?:running|queued|in progress)\b"
+    r"|\b(?:process|command|job|task|build) (?:is )?still running\b",
 )
 """How a result says that what was asked about goes on. `pending` is not among them: orders are."""
 
@@ -132,7 +162,7 @@ def _reason(text: str) -> str | None:
         last = _last_line(text[exit_code.end() :][-TAIL_CHARACTERS:])
         return f"exit {exit_code[1]}: {last}" if last else None
     if _OPENS_AS_ERROR.match(text):
-        return text[:HEAD_CHARACTERS]
+        return _raised(text) or text[:HEAD_CHARACTERS]
     return _errno(text)
 
 
@@ -231,10 +261,18 @@ def _last_line(text: str) -> str:
     return ""
 
 
+def _raised(text: str) -> str:
+    """What a traceback ends with; the frames before it are the same for many reasons."""
+    if not text.startswith("Traceback"):
+        return ""
+    found = _RAISED.findall(text[-TAIL_CHARACTERS:])
+    return found[-1] if found else _last_line(text[-TAIL_CHARACTERS:])
+
+
 def _normalised(reason: str, arguments: str) -> str:
     named = _QUOTED.sub("·", reason[:MAX_QUOTED_CHARACTERS])
     if arguments:
-        asked = set(_WORDS.findall(arguments[:MAX_ARGUMENTS_CHARACTERS]))
+        asked = set(_WORDS.findall(arguments[:MAX_ARGUMENTS_CHARACTERS])) - _COMMON
         named = _WORDS.sub(lambda word: "·" if word[0] in asked else word[0], named)
     plain = _HEX.sub("·", masked(named))
     return " ".join(plain.lower().split())[:MAX_REASON_CHARACTERS]

@@ -33,6 +33,24 @@ from tests.guard.test_properties import ANY_TEXT, JSON
         ("Error: job 7f3a10b2c4 is gone", "error: job · is gone"),
         ("Element not found", "element not found"),
         ("Incorrect. Try again.", "incorrect. try again."),
+        ("Wrong!", "wrong!"),
+        ("Not quite, have another go", "not quite, have another go"),
+        ("*** Unknown syntax: foo", "*** unknown syntax: foo"),
+        ("❌ Failed to save", "❌ failed to save"),
+        ("Can't open the door", "can't open the door"),
+        ("Missing `path`", "missing ·"),
+        ("params must have `path`", "params must have ·"),
+        ("No replacement was made", "no replacement was made"),
+        ("Your last edit has not been saved", "your last edit has not been saved"),
+        ("[The patch could not be applied]", "[the patch could not be applied]"),
+        ("File src/a/b.py does not exist", "file src/a/b.py does not exist"),
+        (json.dumps({"exit_code": 2, "stderr": "bash: -c: line 9: `def f(a):'"}),
+         "bash: -c: line ·: ·"),
+        ("/bin/sh: line 90: foo: command not found", "/bin/sh: line ·: foo: command not found"),
+        ("open: '/srv/" + "a" * 120 + "': No such file or directory",
+         "open: ·: no such file or directory"),
+        ('Traceback (most recent call last):\n  File "a.py", line 3\nKeyError: 7\n', "keyerror: 7"),
+        ("Traceback (most recent call last):\n  oddly", "oddly"),
     ],
 )  # fmt: skip
 def test_a_failure_has_its_reason(text: str, reason: str) -> None:
@@ -46,7 +64,9 @@ def test_a_failure_has_its_reason(text: str, reason: str) -> None:
         ('{"command":"cat 1.txt"}', "cat: 1.txt: Permission denied", "·: ·: permission denied"),
         ('{"id":4711}', '{"error":"order 4711 is closed"}', "order · is closed"),
         ('{"id":7}', '{"error":"7 items are left"}', "7 items are left"),
-        ("not json at all {", "Error: not json", "error: · ·"),
+        ("not json at all {", "Error: not json", "error: not ·"),
+        ("print('this and that')", "Error: fix this and retry", "error: fix this and retry"),
+        ("x/8wx $sp", "Error: nothing at 0x7ffd10", "error: nothing at ·"),
     ],
 )  # fmt: skip
 def test_what_was_asked_for_is_no_part_of_the_reason(
@@ -75,6 +95,10 @@ def test_what_was_asked_for_is_no_part_of_the_reason(
         "<returncode>1</returncode>\n<output></output>",
         "def test():\n    raise Error",
         '{"status":"pending","exit_code":0}',
+        "usage: tool [-h] [--all]",
+        "Notable changes since 1.2",
+        "Your edits are saved",
+        "The input looks right",
     ],
 )
 def test_an_answer_is_no_failure(text: str) -> None:
@@ -92,6 +116,14 @@ def test_an_answer_is_no_failure(text: str) -> None:
         ('{"ok":false,"executionTimeMs":12}', '{"ok":false,"executionTimeMs":7}'),
         ('{"rows":[],"start_time":"9:01"}', '{"rows":[],"start_time":"9:02"}'),
         ("wrote /tmp/tmpab12/out", "wrote /tmp/tmpcd34/out"),
+        ("bash: line 12: foo: not here", "bash: line 27: foo: not here"),
+        ("rows: 9/9 [12.1it/s]", "rows: 9/9 [7it/s]"),
+        ("Receiving: 9 of 9, 1.2 MiB/s", "Receiving: 9 of 9, 940 KiB/s"),
+        (
+            "100  9043  100  9010  100    33   7673    282  0:00:01  0:00:01 --:--:--  7956\n:(",
+            "  0     0    0     0    0     0      0      0 --:--:-- --:--:-- --:--:--     0"
+            "100  9043  100  9010  100    33   8100    290  0:00:02  0:00:02 --:--:--  2033\n:(",
+        ),
         ("request id: ab12cd34ef refused", "request id: 99aa88bb77 refused"),
         (
             "order 6f1c2a3b-0001-4a4a-8b8b-0123456789ab was made",
@@ -121,6 +153,10 @@ def test_volatile_parts_and_order_do_not_set_results_apart(left: str, right: str
         ("0.03\n", "0.40\n"),
         ('{"commit":"3f2a1bc4d5"}', '{"commit":"9e8d7c6b5a"}'),
         ('{"times":3}', '{"times":4}'),
+        ("0x00401136 in main ()", "0x0040113a in main ()"),
+        ('{"stdout":"0x1136 in f"}', '{"stdout":"0x113a in f"}'),
+        ("sent to 0x" + "ab" * 20, "sent to 0x" + "cd" * 20),
+        ("line 7 of file", "line 8 of file"),
     ],
 )
 def test_what_changes_in_substance_is_another_result(left: str, right: str) -> None:
@@ -137,6 +173,9 @@ def test_what_changes_in_substance_is_another_result(left: str, right: str) -> N
         ('{"status":"completed"}', False),
         ('{"order":"1","status":"pending"}', False),
         ("the server is running", False),
+        ("(no new output)\n\nProcess still running.", True),
+        ("Command still running (session a-b, pid 7)", True),
+        ("the lights are still running", False),
         ("x" * 1000 + '{"status":"running"}', False),
     ],
 )
@@ -178,9 +217,26 @@ def test_any_text_has_a_class_and_maybe_a_reason(text: str, before: str) -> None
     says_it_waits(text)
 
 
-@pytest.mark.parametrize("part", ["9", "1:", "0x", "[{", "a: b\n", "'", "12 ms ", "1.", "ttempt 1"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "9",
+        "1:",
+        "0x",
+        "[{",
+        "a: b\n",
+        "'",
+        "12 ms ",
+        "1.",
+        "ttempt 1",
+        "1 2 ",
+        "file a ",
+        "`'",
+        "/s 9",
+    ],
+)
 def test_a_hostile_text_costs_no_more_than_its_looked_at_part(part: str) -> None:
     text = part * 200_000
-    for tried in (text, "Error: " + text, "{" + text, '{"error":"' + text):
+    for tried in (text, "Error: " + text, "{" + text, '{"error":"' + text, text + " --:--"):
         error_class(tried)
         result_class(tried, "digest")
