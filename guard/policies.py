@@ -194,8 +194,13 @@ class PolicyGuard:
         spent: Spent = NOTHING_SPENT,
         values: Mapping[str, Value] | None = None,
     ) -> Ruling:
-        """What the policy makes of a finished round; one that the harness wrote says nothing."""
+        """What the policy makes of a finished round.
+
+        One in which the harness wrote says nothing of the model, but what its other calls told of
+        the state is known to a contract.
+        """
         if not calls or any(call.harness for call in calls):
+            self.state = _told(self.policy, self.state, values or {})
             return NO_RULING
         event = self.round_of(calls, spent, values)
         self.state, ruling = judge(self.policy, self.state, event)
@@ -206,6 +211,14 @@ class PolicyGuard:
     ) -> Round:
         """The round as this policy's rules see it."""
         return round_of(calls, spent, values, with_told_waits=not self.policy.has_wait_lane)
+
+
+def _told(policy: Policy, state: PolicyState, values: Mapping[str, Value]) -> PolicyState:
+    rules = tuple(
+        use.rule.learn(before, values) if isinstance(use.rule, Contract) else before
+        for use, before in zip(policy.uses, state.rules, strict=True)
+    )
+    return replace(state, rules=rules)
 
 
 def scan_rounds(

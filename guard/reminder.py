@@ -21,14 +21,13 @@ def _texts(chinese: str, english: str) -> _Texts:
 _NOTICES: Mapping[str, _Texts] = MappingProxyType(
     {
         "repeat_cycle": _texts(
-            "检测到重复调用:最近 {streak} 轮以相同参数调用了同一组工具(工具:{tools}),"
-            "无论结果如何。\n"
-            "请不要再次发起相同的调用。请检查已有结果,调整参数、改用其他工具,\n"
+            "检测到重复调用:最近 {streak} 轮以相同参数调用了同一组工具(工具:{tools})。\n"
+            "无论结果如何,都请不要再次发起相同的调用。请检查已有结果,调整参数、改用其他工具,\n"
             "或直接向用户说明结论与当前阻塞。",
             "Repeated calls detected: the last {streak} rounds made the same tool calls with the "
-            "same arguments (tools: {tools}), whatever came of them.\n"
-            "Do not make these calls again. Look at the results you have, change the arguments, "
-            "use another tool,\n"
+            "same arguments (tools: {tools}).\n"
+            "Whatever came of them, do not make these calls again. Look at the results you have, "
+            "change the arguments, use another tool,\n"
             "or tell the user your conclusion and what blocks you.",
         ),
         "period": _texts(
@@ -84,12 +83,12 @@ _NOTICES: Mapping[str, _Texts] = MappingProxyType(
         ),
         "budget_rounds": _texts(
             "本次执行的轮数预算已用去五分之四(已执行 {streak} 轮)。请尽快收尾,给出结论。",
-            "Four fifths of this run's budget of rounds are spent ({streak} rounds so far). "
+            "Four fifths of this run's budget of rounds is spent ({streak} rounds so far). "
             "Finish soon and give your conclusion.",
         ),
         "budget_time": _texts(
             "本次执行的时间预算已用去五分之四(已执行 {streak} 轮)。请尽快收尾,给出结论。",
-            "Four fifths of this run's time are spent ({streak} rounds so far). "
+            "Four fifths of this run's time is spent ({streak} rounds so far). "
             "Finish soon and give your conclusion.",
         ),
         "budget_tokens": _texts(
@@ -110,22 +109,22 @@ _NOTICES: Mapping[str, _Texts] = MappingProxyType(
         ),
         "budget_cost": _texts(
             "本次执行的费用预算已用去五分之四(已执行 {streak} 轮)。请尽快收尾,给出结论。",
-            "Four fifths of what this run may cost are spent ({streak} rounds so far). "
+            "Four fifths of what this run may cost is spent ({streak} rounds so far). "
             "Finish soon and give your conclusion.",
         ),
         "no_progress": _texts(
             "任务没有进展:最近 {streak} 轮没有改变任务状态(未变化:{fields};本轮工具:{tools})。\n"
             "请改变做法以推进这些状态;如信息不足或无法完成,请直接向用户说明。",
-            "The task does not move: the last {streak} rounds did not change its state "
-            "(unchanged: {fields}; tools of this round: {tools}).\n"
+            "The task does not move: its state did not change (rounds in a row: {streak}; "
+            "unchanged: {fields}; tools of this round: {tools}).\n"
             "Change your approach so that it moves; if something is missing or it cannot be done, "
             "tell the user.",
         ),
         "handoff": _texts(
             "任务没有进展:最近 {streak} 轮没有改变任务状态(未变化:{fields};本轮工具:{tools})。\n"
             "请改变做法以推进这些状态;如当前能力无法完成,请说明情况,以便转交人工处理。",
-            "The task does not move: the last {streak} rounds did not change its state "
-            "(unchanged: {fields}; tools of this round: {tools}).\n"
+            "The task does not move: its state did not change (rounds in a row: {streak}; "
+            "unchanged: {fields}; tools of this round: {tools}).\n"
             "Change your approach so that it moves; if you cannot do it, say how things stand, so "
             "that a person can take over.",
         ),
@@ -155,19 +154,19 @@ _AT_LIMIT: Mapping[str, _Texts] = MappingProxyType(
         ),
         "no_news": _texts(
             "若继续,系统将在此类轮次达到 {limit} 轮时自动中止本次执行。",
-            "If this goes on, the system will stop this run at {limit} such rounds.",
+            "If this goes on, the system will stop this run after {limit} such rounds.",
         ),
         "same_error": _texts(
             "若继续,系统将在失败达到 {limit} 轮时自动中止本次执行。",
-            "If this goes on, the system will stop this run at {limit} such rounds.",
+            "If this goes on, the system will stop this run after {limit} such rounds.",
         ),
         "no_progress": _texts(
             "若继续无进展,系统将在第 {limit} 轮自动中止本次执行。",
-            "If nothing moves, the system will stop this run at {limit} such rounds.",
+            "If nothing moves, the system will stop this run after {limit} such rounds.",
         ),
         "handoff": _texts(
             "若继续无进展,系统将在第 {limit} 轮中止本次执行并转交人工处理。",
-            "If nothing moves, the system will stop this run at {limit} such rounds and hand it "
+            "If nothing moves, the system will stop this run after {limit} such rounds and hand it "
             "to a person.",
         ),
     }
@@ -256,8 +255,8 @@ _STOPS: Mapping[str, _Texts] = MappingProxyType(
         "no_progress": _texts(
             "任务连续 {streak} 轮没有进展(未变化:{fields}),已自动停止本次执行。"
             "请补充信息或调整需求描述后重试。",
-            "The task made no progress for {streak} rounds (unchanged: {fields}), and this run was "
-            "stopped. Please add what is missing or adjust your request and try again.",
+            "The task made no progress (rounds in a row: {streak}; unchanged: {fields}), and this "
+            "run was stopped. Please add what is missing or adjust your request and try again.",
         ),
         "handoff": _texts(
             "该任务需要人工处理,已停止本次执行并转交人工。",
@@ -272,9 +271,9 @@ _STOPS: Mapping[str, _Texts] = MappingProxyType(
 """By the rule of a loop, else by the code."""
 
 _LAST_TURN = _texts(
-    "系统即将结束本次执行,从现在起不能再调用任何工具。原因:{reason}\n"
+    "系统即将结束本次执行,本次执行中不能再调用任何工具。原因:{reason}\n"
     "请立即直接答复用户:已经确认了什么、还缺少什么、为什么停止。不要声称完成了未完成的事。",
-    "The system is about to end this run; no tools can be called any more. Reason: {reason}\n"
+    "The system is about to end this run; no more tools can be called in it. Reason: {reason}\n"
     "Answer the user now: what is confirmed, what is missing, and why it stops. "
     "Do not claim that anything is done which is not.",
 )
@@ -288,7 +287,8 @@ _REASONS: Mapping[str, _Texts] = MappingProxyType(
         "budget": _texts("本次执行的预算已用尽。", "the budget of this run is spent."),
         "no_progress": _texts(
             "任务状态连续 {streak} 轮没有变化(未变化:{fields})。",
-            "the state of the task did not change for {streak} rounds (unchanged: {fields}).",
+            "the state of the task did not change (rounds in a row: {streak}; unchanged: "
+            "{fields}).",
         ),
         "handoff": _texts(
             "该任务将转交人工处理。",
@@ -298,7 +298,7 @@ _REASONS: Mapping[str, _Texts] = MappingProxyType(
 )
 
 _DONE = _texts(
-    "任务目标已达成。请不使用任何工具,现在给出最终答复。",
+    "任务目标已达成。请现在直接给出最终答复,不要再调用工具。",
     "The goal of the task is reached. Give the final answer now, without tools.",
 )
 

@@ -23,6 +23,9 @@ def with_numbers(rule: Rule[Any], table: Mapping[str, object]) -> Rule[Any]:
     window, stop_at = getattr(changed, "window_rounds", None), getattr(changed, "stop_at", None)
     if window is not None and stop_at is not None and stop_at > window:
         raise ValueError(f"{rule.id}.stop_at: must be at most window_rounds, which is {window}")
+    nudge_laps, stop_laps = getattr(changed, "nudge_laps", 0), getattr(changed, "stop_laps", 0)
+    if stop_laps < nudge_laps:
+        raise ValueError(f"{rule.id}.stop_laps: must be at least nudge_laps, which is {nudge_laps}")
     return changed
 
 

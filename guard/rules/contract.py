@@ -87,6 +87,13 @@ class Contract:
             return replace(after, streak=state.streak), NONE
         return after, self._stalled(after, event)
 
+    def learn(self, state: ContractState, values: Mapping[str, Value]) -> ContractState:
+        """The state after *values* were told by a round that is not judged."""
+        if state.is_done or not values:
+            return state
+        after, outcome = compare(self.fields, state, values)
+        return replace(after, streak=state.streak) if outcome == "no_progress" else after
+
     def _stalled(self, state: ContractState, event: Round) -> Decision:
         is_end = state.streak >= self.stop_after
         if not is_end and state.streak != self.nudge_after:

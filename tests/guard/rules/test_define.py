@@ -99,6 +99,7 @@ def test_a_defined_policy_judges_by_its_own_numbers() -> None:
         ({"period": {"mode": "loud"}}, "period.mode: must be one of off, observe, nudge, stop"),
         ({"period": {"mode": ["off"]}}, "period.mode: must be one of"),
         ({"period": 3}, "period: must be a table"),
+        ({"period": {"stop_laps": 2}}, "period.stop_laps: must be at least nudge_laps, which is 3"),
         ({"repeat_cycle": {"limit": 0}}, "repeat_cycle.limit: must be a whole number from 1"),
         ({"repeat_cycle": {"limit": -1}}, "repeat_cycle.limit: must be a whole number from 1"),
         ({"repeat_cycle": {"limit": True}}, "repeat_cycle.limit: must be a whole number from 1"),
@@ -126,7 +127,9 @@ TABLES = st.fixed_dictionaries(
     {},
     optional={
         "repeat_cycle": st.fixed_dictionaries({}, optional={"limit": COUNTS, "mode": MODES}),
-        "period": st.fixed_dictionaries({}, optional={"stop_laps": COUNTS, "mode": MODES}),
+        "period": st.fixed_dictionaries(
+            {}, optional={"stop_laps": st.integers(3, 9), "mode": MODES}
+        ),
         "no_news": st.fixed_dictionaries({}, optional={"stop_at": COUNTS, "mode": MODES}),
         "same_error": st.fixed_dictionaries({}, optional={"stop_at": COUNTS, "mode": MODES}),
         "budget": st.fixed_dictionaries({}, optional={"rounds": COUNTS, "mode": MODES}),
