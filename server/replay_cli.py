@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from guard import Rules
 from guard.policies import POLICIES, Policy
+from server.agent.policies import prices_of
 from server.errors import BadRequest, NotFound
 from server.replay import Costs, Label, Trace, replay
 from server.replay_read import read_labels, read_session, read_traces, trace_files
 from server.replay_text import cost_lines, trace_lines
 from server.settings import Settings
 from server.store.engine import open_store
+from server.tools.mcp import contracts_of
 
 LABELS_NAME = "labels.json"
 """Looked for beside the transcripts."""
@@ -96,5 +99,7 @@ def _traces(load: Callable[[], Settings], target: str) -> Iterator[Trace]:
 
 
 async def _session(settings: Settings, session_id: str) -> Trace:
+    rules = Rules(contracts=contracts_of(settings.mcp))
+    prices = prices_of(settings.policy.prices)
     async with open_store(settings.database_url.get_secret_value()) as store:
-        return await read_session(store, session_id)
+        return await read_session(store, session_id, rules, prices)

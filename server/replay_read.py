@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from guard import Rules
+from guard.policy import RULES
 from guard.rounds import stored_events
-from server.agent.judge import as_chat
+from server.agent.judge import NO_PRICES, Prices, as_chat
 from server.errors import BadRequest
 from server.replay import Label, Trace
 from server.store.engine import Store
@@ -76,16 +78,20 @@ def read_labels(file: Path) -> dict[str, Label]:
     return labels
 
 
-async def read_session(store: Store, session_id: str) -> Trace:
+async def read_session(
+    store: Store, session_id: str, rules: Rules = RULES, prices: Prices = NO_PRICES
+) -> Trace:
     """The session as it is shown, compacted parts included; what was superseded is left out.
 
+    Args:
+        rules: What tools say of their calls, as for the session's runs.
     Raises:
         NotFound: There is no such session.
     """
     async with store.read() as db:
         session = await load_session(db, session_id)
         messages = await load_from(db, session_id, 0)
-    events = stored_events(map(as_chat, messages))
+    events = stored_events((as_chat(message, prices) for message in messages), rules=rules)
     return Trace(session_id, "session", session.model or "default", tuple(events))
 
 

@@ -1,11 +1,13 @@
 """The section `[policy]`: which policy judges which sessions, and the operator's own policies."""
 
+import re
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from guard.policies import DEFAULT, POLICIES, Policy, define_policy
+from guard.rules.budget import Budget
 from server.settings_values import Part
 
 KINDS = ("main", "sideline", "subagent", "scheduled", "chat")
@@ -15,10 +17,10 @@ KINDS = ("main", "sideline", "subagent", "scheduled", "chat")
 class PriceSettings(Part):
     """Of a million tokens, in the currency of the cost budgets."""
 
-    prompt: float = Field(default=0.0, ge=0)
-    cached: float | None = Field(default=None, ge=0)
+    prompt: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Of prompt tokens that the provider had cached; without it they cost what others do."""
-    completion: float = Field(default=0.0, ge=0)
+    completion: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class PolicySettings(Part):
@@ -54,17 +56,33 @@ class PolicySettings(Part):
         for place, name in named.items():
             if name not in policies:
                 raise ValueError(f"{place}: must be one of {', '.join(policies)}")
+            if _limits_cost(policies[name]) and self.prices == PriceSettings():
+                raise ValueError(f"prices: must be given, since {name} limits the cost")
+        if len(set(self.shadow)) < len(self.shadow):
+            raise ValueError("shadow: must name each policy once")
         return self
 
 
+_NAME: Final = re.compile(r"[0-9A-Za-z._-]{1,64}@[0-9A-Za-z._-]{1,16}")
+
+
 def _defined(name: str, tables: Mapping[str, Any], known: Mapping[str, Policy]) -> Policy:
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"define {name!r}: must be a name with a version, such as ours@1")
     if name in known:
         raise ValueError(f"define {name}: there is a policy of that name; give it another version")
     rules = dict(tables)
     base = rules.pop("base", DEFAULT.name)
-    if base not in known:
+    if not isinstance(base, str) or base not in known:
         raise ValueError(f"define {name} base: must be one of {', '.join(known)}")
     try:
         return define_policy(name, known[base], rules)
     except ValueError as error:
         raise ValueError(f"define {name} {error}") from None
+
+
+def _limits_cost(policy: Policy) -> bool:
+    return any(
+        isinstance(use.rule, Budget) and use.rule.limits.cost_micros is not None
+        for use in policy.uses
+    )

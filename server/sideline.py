@@ -14,7 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from server.errors import NotFound
 from server.message import Message, Summary, files_of
 from server.store.ids import new_id
-from server.store.messages import append_messages, load_message, load_prompt_messages
+from server.store.messages import (
+    append_messages,
+    load_before,
+    load_message,
+    load_prompt_messages,
+)
 from server.store.sessions import Session, child_of, insert_session
 
 SIDELINE: Final = "sideline"
@@ -24,7 +29,8 @@ SIDELINE: Final = "sideline"
 async def load_inheritance(
     db: AsyncConnection, parent: Session, from_message: str | None
 ) -> list[Message]:
-    """What a side question on *parent* begins with, as it stands in the child's prompt.
+    """What a side question on *parent* begins with: its prompt, and what a compaction took of the
+    turn that goes on there, since reminders follow from it.
 
     Args:
         from_message: The last message that it sees; None for the newest.
@@ -33,7 +39,11 @@ async def load_inheritance(
     """
     up_to_seq = None if from_message is None else await _seq_of(db, parent, from_message)
     window = await load_prompt_messages(db, parent.id, up_to_seq=up_to_seq)
-    return _inherited(_whole_rounds(window))
+    head = window[0].summary_of if window else None
+    taken: list[Message] = []
+    if head is not None:
+        taken = await load_before(db, parent.id, head.first_kept_seq, whole=False)
+    return _inherited(taken, _whole_rounds(window))
 
 
 async def insert_sideline(
@@ -81,18 +91,20 @@ def _whole_rounds(window: Sequence[Message]) -> Sequence[Message]:
     return window[:start]
 
 
-def _inherited(window: Sequence[Message]) -> list[Message]:
-    """Copies of *window* that no run wrote, numbered anew from 1 in the order of their birth.
+def _inherited(taken: Sequence[Message], window: Sequence[Message]) -> list[Message]:
+    """Copies of both that no run wrote, numbered anew from 1 in the order of their birth.
 
     That order matters beside the prompt's: what a summary kept is older than it, and how large the
     provider counted it says nothing of the prompt after the summary.
     """
-    by_birth = sorted(window, key=lambda message: message.seq)
+    by_birth = sorted([*taken, *window], key=lambda message: message.seq)
     copies = [
         replace(message, id=new_id(), run_id=None, seq=seq)
         for seq, message in enumerate(by_birth, start=1)
     ]
-    first_kept = next((copy.seq for copy in copies if copy.summary_of is None), len(copies) + 1)
+    kept_from = next((one.seq for one in window if one.summary_of is None), None)
+    born = [one.seq for one in by_birth]
+    first_kept = len(copies) + 1 if kept_from is None else born.index(kept_from) + 1
     return [
         copy if copy.summary_of is None else replace(copy, summary_of=Summary(first_kept))
         for copy in copies

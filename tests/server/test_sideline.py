@@ -11,7 +11,7 @@ from PIL import Image
 from channels.port import Submitted
 from server.errors import NotFound
 from server.message import FilePart, Message, TextPart, Usage
-from server.store.messages import append_messages, load_page
+from server.store.messages import append_messages, load_from, load_page
 from server.store.sessions import Session, list_sessions, load_session
 from tests.fakes.llm import NEVER, Quirks, Recorded, call, reply, serve_gateway
 from tests.fakes.llm_wire import Play
@@ -320,8 +320,10 @@ async def test_a_summary_is_inherited_with_its_tail_and_what_it_kept(
         assert len(notices_in(parents_last)) == 1, "that of round 10; 5 was left out with its round"
         assert_extends(gateway.requests[14], parents_last)
         assert not any(is_compaction(r) for r in gateway.requests[14:]), "nothing was full any more"
-        inherited = (await house.prompt_messages(child))[: child.inherited_seq]
-        assert sorted(m.seq for m in inherited) == list(range(1, child.inherited_seq + 1))
+        async with house.state["store"].read() as db:
+            kept = (await load_from(db, child.id, 0))[: child.inherited_seq]
+        assert [m.seq for m in kept] == list(range(1, child.inherited_seq + 1))
+        assert len(kept) > len(parents_last.messages), "with what reminders follow from"
         early = await ask_aside(house, parent, "early aside", from_message=history[3].id)
         await house.ended(early)
         assert early.inherited_seq == 3, "history before the summary is seen as it was"
