@@ -30,6 +30,7 @@ from server.store.runs import (
     insert_run,
     load_run,
     request_cancel,
+    resumed,
     running,
 )
 from server.store.sessions import (
@@ -228,7 +229,7 @@ class Delegate:
             raise ToolError("too_deep", "subagents cannot start subagents here; do it yourself")
         executions = [
             execution
-            for asking_id in await _with_resumed(db, run_id)
+            for asking_id in await resumed(db, run_id)
             for execution in await executions_of_run(db, asking_id)
         ]
         at_work = sum(execution.status == "RUNNING" for execution in executions)
@@ -251,28 +252,28 @@ async def end_child(
     run: Run,
     session: Session,
     outcome: Outcome,
-    partial: str,
     now: datetime,
 ) -> Message | None:
     """Write how a child's task ended, in the transaction that ends its run.
 
-    Args:
-        partial: How far it came, where it failed; for whoever gave the task.
+    Whoever gave the task gets what the run said last, of one that failed as well.
+
     Returns:
         What a failure leaves in the child's history as its last message, not stored yet.
     """
     if run.trigger != SUBAGENT or outcome.status == "waiting":
         return None
+    told = await last_words(db, run.id)
+    failure: Message | None = None
     if outcome.status == "failed":
         said = sentences.subagent_failed(session.locale, outcome.text)
-        told = f"{said}\n\n{partial}" if partial else said
-    else:
-        said = told = await last_words(db, run.id)
+        told = f"{said}\n\n{told}" if told else said
+        failure = Message(
+            id=new_id(), role="assistant", content=said, created_at=now, run_id=run.id
+        )
     told = cut_text(told, RESULT_CAP_BYTES)
     await end_execution(db, session.id, RUN_STATUS[outcome.status], told, now)
-    if outcome.status != "failed":
-        return None
-    return Message(id=new_id(), role="assistant", content=said, created_at=now, run_id=run.id)
+    return failure
 
 
 async def children_to_stop(db: AsyncConnection, run_id: str, now: datetime) -> list[str]:
@@ -284,23 +285,12 @@ async def children_to_stop(db: AsyncConnection, run_id: str, now: datetime) -> l
         The sessions to call `RunSignals.cancel` for after the commit.
     """
     children: list[str] = []
-    for asking_id in await _with_resumed(db, run_id):
+    for asking_id in await resumed(db, run_id):
         children += [one.child_session_id for one in await running_executions(db, asking_id)]
     for child_session_id in children:
         with suppress(NotFound):  # deleted meanwhile
             await _ask_to_stop(db, child_session_id, now)
     return children
-
-
-async def _with_resumed(db: AsyncConnection, run_id: str) -> list[str]:
-    """The run, and those before it that waited for a person: for a parent they are one."""
-    run_ids: list[str] = []
-    next_id: str | None = run_id
-    while next_id is not None:
-        run_ids.append(next_id)
-        asked = (await load_run(db, next_id)).input
-        next_id = asked.resumes if asked is not None else None
-    return run_ids
 
 
 async def _ask_to_stop(db: AsyncConnection, child_session_id: str, now: datetime) -> None:

@@ -16,7 +16,7 @@ from server.session_state import QueueItem, queue_items
 from server.store.approvals import Approval, insert_approvals, open_approvals
 from server.store.engine import Store
 from server.store.ids import new_id
-from server.store.messages import append_messages
+from server.store.messages import append_messages, load_message, message_exists
 from server.store.messages import last_words as last_words_of
 from server.store.outbox import OutboxItem, insert_outbox
 from server.store.runs import Run, finish_run, has_ended, queued, requeue_front
@@ -50,18 +50,21 @@ class Written:
     """What the end itself says in the session."""
 
 
-async def write_ending(store: Store, run: Run, outcome: Outcome, last_words: str = "") -> Written:
+async def write_ending(
+    store: Store, run: Run, outcome: Outcome, last_words: Message | None = None
+) -> Written:
     """Write the outcome of *run*, unless this attempt has written one already.
 
     Args:
-        last_words: What the run says at its end by itself; stored as its last message.
+        last_words: What the run says at its end by itself, for its history.
     Raises:
         Fenced: Another process has the run now.
         StoreUnavailable: The store did not say that it was written; asking again is safe.
     """
     async with store.write() as db:
-        follows = _Follows()
-        if not await has_ended(db, run.id, run.attempt):
+        if await has_ended(db, run.id, run.attempt):
+            follows = _Follows(last_messages=await _stored(db, last_words))
+        else:
             follows = await _write(db, run, outcome, last_words, datetime.now(UTC))
         session = await load_session(db, run.session_id)
         return Written(
@@ -84,8 +87,15 @@ class _Follows:
     last_messages: tuple[Message, ...] = ()
 
 
+async def _stored(db: AsyncConnection, message: Message | None) -> tuple[Message, ...]:
+    """What an earlier try wrote of *message*, whose commit was not acknowledged."""
+    if message is None or not await message_exists(db, message.id):
+        return ()
+    return ((await load_message(db, message.id))[1],)
+
+
 async def _write(
-    db: AsyncConnection, run: Run, outcome: Outcome, last_words: str, now: datetime
+    db: AsyncConnection, run: Run, outcome: Outcome, last_words: Message | None, now: datetime
 ) -> _Follows:
     status = RUN_STATUS[outcome.status]
     await finish_run(
@@ -109,28 +119,23 @@ async def _follow(
     run: Run,
     session: Session,
     outcome: Outcome,
-    last_words: str,
+    last_words: Message | None,
     now: datetime,
 ) -> _Follows:
     """What others have to do with the end: who asked for the run, and who works for it."""
-    said = [_message(run, last_words, now)] if last_words else []
+    said = [last_words] if last_words is not None else []
+    last_messages = await append_messages(db, session.id, said)
     task: TaskEnd | None = None
     stop: list[str] = []
     if session.kind == "subagent":
-        failure = await end_child(db, run, session, outcome, last_words, now)
-        said += [failure] if failure is not None else []
-    last_messages = await append_messages(db, session.id, said)
+        failure = await end_child(db, run, session, outcome, now)
+        last_messages += await append_messages(db, session.id, [failure] if failure else [])
     if session.kind == "scheduled":
-        failed = outcome.status == "failed"
-        answer = last_words if failed else await last_words_of(db, run.id)
+        answer = await last_words_of(db, run.id)
         task = await end_task_run(db, run, session, outcome, answer, now)
     if outcome.status in ("failed", "cancelled"):
         stop = await children_to_stop(db, run.id, now)
     return _Follows(task, tuple(stop), tuple(last_messages))
-
-
-def _message(run: Run, text: str, now: datetime) -> Message:
-    return Message(id=new_id(), role="assistant", content=text, created_at=now, run_id=run.id)
 
 
 async def _return_steered(db: AsyncConnection, session_id: str) -> None:

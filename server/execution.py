@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal, Protocol
 
 from channels.port import RunSink
@@ -20,6 +21,7 @@ from server.delivery import DELIVER
 from server.ending import Written, write_ending
 from server.errors import Fenced, StoreUnavailable
 from server.log import fault_of
+from server.message import Message
 from server.outcome import (
     FINISHED,
     Ending,
@@ -33,6 +35,7 @@ from server.session_state import RunState
 from server.store.approvals import Approval, answers_for
 from server.store.engine import Store
 from server.store.finish import finish
+from server.store.ids import new_id
 from server.store.runs import Run
 from server.store.sessions import Session
 from server.store.subagents import executions_by_id
@@ -208,14 +211,13 @@ class Executor:
         outcome is written as soon as it can be.
         """
         outcome = ending.outcome(active.run, active.context, self._loop.model_name)
+        last_words = _last_words(active.run, ending)
         tried = time.monotonic()
         is_shown = False
         pause = 0.2
         while True:
             try:
-                written = await finish(
-                    write_ending(self._store, active.run, outcome, ending.last_words)
-                )
+                written = await finish(write_ending(self._store, active.run, outcome, last_words))
                 break
             except Fenced:
                 return None
@@ -240,3 +242,16 @@ class Executor:
         rounds = active.context.rounds if active.context is not None else active.run.rounds
         run = RunState(active.run.id, active.cancelled.is_set(), rounds)
         self._teller.running(active.session, run)
+
+
+def _last_words(run: Run, ending: Ending) -> Message | None:
+    """What the run says at its end by itself, under one id however often it is written."""
+    if not ending.last_words:
+        return None
+    return Message(
+        id=new_id(),
+        role="assistant",
+        content=ending.last_words,
+        created_at=datetime.now(UTC),
+        run_id=run.id,
+    )

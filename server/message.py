@@ -76,6 +76,8 @@ class Evidence:
     """By field of the contract, what the result told of it."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """By item of the contract, what the result verified."""
+    wall_ms: int | None = None
+    """How much longer its round took for it, where calls ran side by side; None elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

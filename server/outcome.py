@@ -90,9 +90,11 @@ def stopped_by(stop: RuleStop, context: RunContext) -> Ending:
 
 
 def completed(context: RunContext) -> Ending:
-    """The goal is reached; where the model found no words for it, the record has some."""
-    last = context.messages[-1]
-    if last.role == "assistant" and last.text.strip():
+    """The goal is reached; where the model found no words for it, the record has some.
+
+    An empty answer is that of a run which may be silent.
+    """
+    if context.messages[-1].role == "assistant":
         return FINISHED
     return replace(FINISHED, last_words=how_far(context, ""))
 
@@ -111,7 +113,7 @@ def how_far(context: RunContext, reason: str) -> str:
 
 def _handed_off_for(messages: Sequence[Message]) -> str | None:
     """Why the model gave the task to a person, if that is how it ended."""
-    asked = next((one for one in reversed(messages) if one.role == "assistant"), None)
+    asked = next((one for one in reversed(messages) if one.tool_calls), None)
     for call in asked.tool_calls if asked is not None else ():
         if call.name == HAND_OFF:
             return reason_of(call.arguments)

@@ -23,8 +23,8 @@ _FACT: Final = ("{text}：{fact}", "{text}: {fact}")
 _NOTHING: Final = ("目前没有", "Nothing so far")
 _ALL_THERE: Final = ("清单上的内容都已核实", "Everything on the list is verified")
 _UNDECLARED: Final = (
-    "这次执行没有声明需要核实的内容，因此没有已核实的结果可以列出。",
-    "Nothing was declared that this run had to verify, so there are no verified results to list.",
+    "这次执行没有设定要核实的清单，所以没有已核实的结果可以列出。",
+    "This run had no list of things to verify, so there are no verified results to show.",
 )
 _NOW: Final = ("{name}：{now}", "{name}: {now}")
 _MOVED: Final = ("{name}：{first} → {now}", "{name}: {first} → {now}")

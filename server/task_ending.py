@@ -77,7 +77,7 @@ async def end_task_run(
 
     Args:
         session: Of kind `scheduled`; a person may have talked on in it, which is no task's run.
-        answer: What it said; of one that failed, how far it came.
+        answer: What it said last; of one that was stopped, with how far it came.
     """
     resumed = run.input.resumes if run.input is not None else None
     task_run = await find_task_run(db, [run.id] if resumed is None else [run.id, resumed])

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final, Literal
@@ -90,7 +90,7 @@ class CallRunner:
         answers: list[Answer] = []
         for side_by_side, batch in self._batches(calls):
             if side_by_side:
-                answers += await _all(self._run(context, call, sink) for call in batch)
+                answers += _timed(await _all(self._run(context, call, sink) for call in batch))
             else:
                 for call in batch:
                     answers.append(await self._run(context, call, sink))
@@ -399,6 +399,20 @@ async def _all(runs: Iterable[Coroutine[None, None, Answer]]) -> list[Answer]:
             raise end
         answers.append(end)
     return answers
+
+
+def _timed(answers: Sequence[Answer]) -> list[Answer]:
+    """Calls that ran side by side: together they took as long as the longest of them."""
+    timed: list[Answer] = []
+    reached_ms = 0
+    for answer in answers:
+        evidence = answer.message.evidence
+        assert evidence is not None, "every answer is born with its evidence"
+        wall_ms = max(0, evidence.elapsed_ms - reached_ms)
+        reached_ms += wall_ms
+        evidence = replace(evidence, wall_ms=wall_ms)
+        timed.append(replace(answer, message=replace(answer.message, evidence=evidence)))
+    return timed
 
 
 def _error_code(result: ToolResult) -> str:

@@ -26,9 +26,10 @@ async def evidence_of(
     seen = NoProgressCall(call.name, call.arguments, result.content, attachment)
     found = evidence(seen, rules)
     _log_once(context, "[no-progress] fell back to the text rule: %s", found.faults)
+    failed_for = _failed_for(call, result, kind)
     contract = context.contract
     told = NOTHING
-    if contract is not None and contract.reads(call.name):
+    if contract is not None and contract.reads(call.name) and failed_for is None:
         text = result.whole or result.content  # in a thread: a large result takes a while
         told = await asyncio.to_thread(extract, contract, call.name, text, result.is_error)
         _log_once(context, f"[contract] no value tool={call.name} reason=%s", told.faults)
@@ -36,7 +37,7 @@ async def evidence_of(
         action_digest=found.action_digest,
         result_digest=found.result_digest,
         exempt=found.exempt,
-        error_class=_failed_for(call, result, kind),
+        error_class=failed_for,
         elapsed_ms=elapsed_ms,
         kind=kind,
         contract=contract.key if contract is not None else "",

@@ -4,17 +4,19 @@ The ledger is kept by the run that all of them work for. With a progress contrac
 verified becomes known to whoever waits for them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from guard.rounds import Value
 from server.agent.calls import Answer
 from server.agent.context import RunContext
-from server.message import Evidence, Message
+from server.agent.record import values_of
+from server.message import Evidence
 from server.store.engine import Store
 from server.store.explorations import Explored, explore
-from server.store.messages import results_of_children
+from server.store.messages import evidence_of_children
 from server.tools.subagents import SPAWN_SUBAGENT, WAIT_SUBAGENTS
 
 _BRINGS_FINDINGS: Final = frozenset({SPAWN_SUBAGENT, WAIT_SUBAGENTS})
@@ -53,33 +55,44 @@ class Explorations:
 
     async def _with_findings(self, context: RunContext, answers: list[Answer]) -> list[Answer]:
         contract = context.contract
-        bringing = [n for n, answer in enumerate(answers) if answer.tool_label in _BRINGS_FINDINGS]
+        bringing = [
+            n
+            for n, answer in enumerate(answers)
+            if answer.tool_label in _BRINGS_FINDINGS and not _evidence(answer).harness
+        ]
         if contract is None or not bringing:
             return answers
         async with self._store.read() as db:
-            results = await results_of_children(db, context.session.id)
+            found = await evidence_of_children(db, context.session.id)
+        known = values_of(context.judge.policy.active, context.judge.state)
         last = answers[bringing[-1]]
         answers[bringing[-1]] = _with_evidence(
-            last, _gathered(_evidence(last), results, contract.key)
+            last, _gathered(_evidence(last), found, contract.key, known)
         )
         return answers
 
 
-def _gathered(evidence: Evidence, results: Iterable[Message], contract: str) -> Evidence:
-    """*evidence* with all that *results* told of the contract, a later one over an earlier one."""
+def _gathered(
+    evidence: Evidence, found: Iterable[Evidence], contract: str, known: Mapping[str, Value]
+) -> Evidence:
+    """*evidence* with all that *found* tells of the contract, a later one over an earlier one.
+
+    A subagent that failed, and found out something that was not *known*, is no failed call.
+    """
     values, facts = dict(evidence.values), dict(evidence.facts)
-    for result in results:
-        told = result.evidence
-        if told is not None and told.contract == contract and not result.is_error:
+    for told in found:
+        if told.contract == contract:
             values |= told.values
             facts |= told.facts
-    return replace(evidence, values=values, facts=facts)
+    is_news = any(known.get(name) != value for name, value in values.items())
+    failed_for = None if is_news else evidence.error_class
+    return replace(evidence, values=values, facts=facts, error_class=failed_for)
 
 
 def _explored(answer: Answer) -> Explored | None:
-    """What the call found out; None where it only waited, or the harness answered it."""
+    """What the call found out; None where it failed or only waited, which may be tried again."""
     evidence = answer.message.evidence
-    if evidence is None or evidence.exempt or evidence.harness:
+    if evidence is None or evidence.exempt or evidence.error_class is not None:
         return None
     return evidence.action_digest, evidence.result_digest
 

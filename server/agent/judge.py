@@ -28,6 +28,9 @@ class Prices:
         )
 
 
+NO_PRICES = Prices()
+
+
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
     """How a run is judged."""
@@ -37,7 +40,7 @@ class RunPolicy:
     """They see the same rounds, and only record."""
     has_last_turn: bool = False
     """Whether the model may answer once more, without tools, before the policy ends the run."""
-    prices: Prices = Prices()
+    prices: Prices = NO_PRICES
     contract: str = ""
     """Key of the progress contract among the active rules; empty without one."""
 
@@ -82,14 +85,16 @@ class Judge:
     def replay(self, messages: Iterable[Message]) -> Iterator[Judgement | None]:
         """Live through stored *messages*: what becomes of each round and, as None, of each turn.
 
-        A round in which the harness wrote is left out: it says nothing about the model.
+        Of a round in which the harness wrote nothing comes: it says nothing about the model.
         """
         chats = map(self._as_stored, messages)
         for event in stored_events(chats, rules=self._rules):
             if isinstance(event, Turn):
                 self.begin_turn()
                 yield None
-            elif not any(call.harness for call in event.calls):
+            elif any(call.harness for call in event.calls):
+                self._guard.end_round(event.calls, event.spent, event.values)
+            else:
                 yield self._end_round(event)
 
     def _end_round(self, stored: StoredRound) -> Judgement:
@@ -103,16 +108,14 @@ class Judge:
         return Judgement(stored.anchor, seen, ruling, before, self._guard.state, shadows)
 
     def _as_stored(self, message: Message) -> Mapping[str, Any]:
-        chat = as_chat(message)
-        if message.usage is not None:
-            chat["usage"]["cost_micros"] = self.policy.prices.cost_micros(message.usage)
+        chat = as_chat(message, self.policy.prices)
         evidence = message.evidence
         if evidence is not None and evidence.values and evidence.contract == self.policy.contract:
             chat["values"] = evidence.values
         return chat
 
 
-def as_chat(message: Message) -> dict[str, Any]:
+def as_chat(message: Message, prices: Prices = NO_PRICES) -> dict[str, Any]:
     """The message as the guard reads it, with the evidence taken at its birth and its cost."""
     chat: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.role == "user":
@@ -128,6 +131,7 @@ def as_chat(message: Message) -> dict[str, Any]:
         chat["usage"] = {
             "prompt_tokens": message.usage.prompt_tokens,
             "completion_tokens": message.usage.completion_tokens,
+            "cost_micros": prices.cost_micros(message.usage),
         }
         chat["model_ms"] = message.model_ms
     evidence = message.evidence
@@ -136,7 +140,8 @@ def as_chat(message: Message) -> dict[str, Any]:
         chat["exempt"] = evidence.exempt
         chat["harness"] = evidence.harness
         chat["error_class"] = evidence.error_class or ""
-        chat["elapsed_ms"] = evidence.elapsed_ms
+        spent_ms = evidence.elapsed_ms if evidence.wall_ms is None else evidence.wall_ms
+        chat["elapsed_ms"] = spent_ms
         chat["known"] = evidence.known
         chat["kind"] = evidence.kind
     return chat

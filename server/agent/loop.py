@@ -10,6 +10,7 @@ from typing import Final
 
 from channels.events import Interrupt, RoundFinished, RoundStarted, UserJoined
 from channels.port import RunSink
+from guard import NoProgressNotice
 from server.agent.acting import (
     COMPLETED,
     has_last_turn,
@@ -46,6 +47,9 @@ log = logging.getLogger(__name__)
 
 EMPTY_REPLY_RETRIES: Final = 10
 """How often in a row an empty reply is asked for again."""
+
+LAST_REPLY_RETRIES: Final = 2
+"""As above, in the last turn of a run: what it may cost is spent, and it ends in any case."""
 
 
 class AgentLoop:
@@ -87,7 +91,7 @@ class AgentLoop:
         if questions:
             return questions
         _check_stop(context)
-        if context.judgement is not None:
+        if context.judgement is not None and not context.is_complete:
             await self._stop(context, sink, context.judgement)
         while not (context.is_complete or _has_answered(context)):
             _check_stop(context)
@@ -148,16 +152,21 @@ class AgentLoop:
         return ()
 
     async def _ask(
-        self, context: RunContext, sink: RunSink, *, without_tools: bool = False
+        self, context: RunContext, sink: RunSink, last: NoProgressNotice | None = None
     ) -> Message:
-        """Ask the model until it says something, and open the round with what it said."""
+        """Ask the model until it says something, and open the round with what it said.
+
+        Args:
+            last: What the model is told of its last turn, in which it has no tools.
+        """
+        retries = EMPTY_REPLY_RETRIES if last is None else LAST_REPLY_RETRIES
         accounts: list[LlmCall] = []
         speaker = Speaker(context, sink)
         try:
-            for _ in range(1 + EMPTY_REPLY_RETRIES):
+            for _ in range(1 + retries):
                 _check_stop(context)
-                reply = await self._reply(context, sink, speaker, accounts, without_tools)
-                if without_tools:
+                reply = await self._reply(context, sink, speaker, accounts, last)
+                if last is not None:
                     speaker.withdraw_calls()
                     reply = replace(reply, calls=())
                 if not reply.is_empty or _may_be_silent(context):
@@ -182,16 +191,16 @@ class AgentLoop:
         sink: RunSink,
         speaker: Speaker,
         accounts: list[LlmCall],
-        without_tools: bool,
+        last: NoProgressNotice | None,
     ) -> Reply:
         """One reply; a prompt that turns out too long is compacted once and asked again."""
         try:
-            return await self._stream(context, speaker, accounts, without_tools)
+            return await self._stream(context, speaker, accounts, last)
         except LLMContextOverflow as overflow:
             if not await self._compactor.try_compact(context, sink):
                 raise ContextOverflow from overflow
         try:
-            return await self._stream(context, speaker, accounts, without_tools)
+            return await self._stream(context, speaker, accounts, last)
         except LLMContextOverflow as overflow:
             raise ContextOverflow from overflow
 
@@ -200,9 +209,9 @@ class AgentLoop:
         context: RunContext,
         speaker: Speaker,
         accounts: list[LlmCall],
-        without_tools: bool,
+        last: NoProgressNotice | None,
     ) -> Reply:
-        request = self._request(context, without_tools)
+        request = self._request(context, last)
 
         async def listen() -> Reply:
             async with aclosing(self._model.stream(request)) as events:
@@ -226,8 +235,9 @@ class AgentLoop:
             context.usage += reply.usage
         return reply
 
-    def _request(self, context: RunContext, without_tools: bool) -> ModelRequest:
-        context.prompt.extend(context.messages, context.notices, context.pictures)
+    def _request(self, context: RunContext, last: NoProgressNotice | None) -> ModelRequest:
+        notices = context.notices if last is None else [*context.notices, last]
+        context.prompt.extend(context.messages, notices, context.pictures)
         manifest = context.prompt.manifest
         log.debug(
             "[prompt] session=%s round=%d messages=%d bytes=%d digest=%s",
@@ -240,7 +250,7 @@ class AgentLoop:
         return ModelRequest(
             messages=context.prompt.fragments,
             tools=context.tools_json,
-            may_call=not without_tools,
+            may_call=last is None,
             model=_model_of(context),
             prompt_cache_key=f"headway-session-{context.session.id}",
         )
@@ -316,6 +326,8 @@ class AgentLoop:
             log_nudges(context, judged)
             context.notices += notices_of(judged, context.session.locale)
             await self._stop(context, sink, judged)
+        if context.is_complete:
+            return  # who wants to join now is answered by the next run
         _check_stop(context)
         await self._join(context, sink)
 
@@ -327,18 +339,21 @@ class AgentLoop:
         _check_stop(context)
         log_stop(context, judged, stop)
         if has_last_turn(context.judge.policy, stop) and not _has_answered(context):
-            context.notices.append(last_turn_notice(judged, stop, context.session.locale))
-            await self._answer_without_tools(context, sink)
+            told = last_turn_notice(judged, stop, context.session.locale)
+            await self._answer_without_tools(context, sink, told)
         if stop.code != COMPLETED:
+            _check_stop(context)
             raise stop_error(stop, context.session.locale)
         context.is_complete = True
 
-    async def _answer_without_tools(self, context: RunContext, sink: RunSink) -> None:
+    async def _answer_without_tools(
+        self, context: RunContext, sink: RunSink, told: NoProgressNotice
+    ) -> None:
         """Let the model say what it has; a model that cannot is no reason to end otherwise."""
         context.rounds += 1
         sink.emit(RoundStarted(context.rounds))
         try:
-            await self._ask(context, sink, without_tools=True)
+            await self._ask(context, sink, told)
         except (LLMError, RunError) as error:
             log.warning(
                 "[no-progress] no last answer session=%s code=%s", context.session.id, error.code

@@ -6,9 +6,9 @@ from typing import Final
 
 from guard.policies import Policy, Use, with_contract, with_rules
 from guard.rules.hand_off import HandOff
-from server.agent.judge import Prices, RunPolicy
+from server.agent.judge import NO_PRICES, Prices, RunPolicy
 from server.contract import ProgressContract
-from server.settings_policy import KINDS, PolicySettings
+from server.settings_policy import KINDS, PolicySettings, PriceSettings
 
 HAND_OFF: Final = Use(HandOff())
 """A call of `hand_off` ends every run, whatever its policy."""
@@ -22,7 +22,7 @@ class Policies:
     """By kind of session."""
     shadows: tuple[Policy, ...] = ()
     has_last_turn: bool = False
-    prices: Prices = Prices()
+    prices: Prices = NO_PRICES
 
     def of(self, kind: str, contract: ProgressContract | None) -> RunPolicy:
         """How a run of a session of this *kind* is judged."""
@@ -38,13 +38,17 @@ class Policies:
         )
 
 
+def prices_of(settings: PriceSettings) -> Prices:
+    """The prices as the settings name them."""
+    cached = settings.prompt if settings.cached is None else settings.cached
+    return Prices(settings.prompt, cached, settings.completion)
+
+
 def policies_of(settings: PolicySettings) -> Policies:
     """The policies as the settings name them."""
-    prices = settings.prices
-    cached = prices.prompt if prices.cached is None else prices.cached
     return Policies(
         by_kind={kind: settings.policies[getattr(settings, kind)] for kind in KINDS},
         shadows=tuple(settings.policies[name] for name in settings.shadow),
         has_last_turn=settings.last_turn,
-        prices=Prices(prices.prompt, cached, prices.completion),
+        prices=prices_of(settings.prices),
     )

@@ -176,7 +176,9 @@ def _state_diff(
 
 def _kept(value: Value | None) -> StateValue:
     """A value as the record keeps it: a text by its digest alone."""
-    return hashlib.sha256(value.encode()).hexdigest()[:8] if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def _threshold_source(context: RunContext, spoken: Spoken | None) -> str:

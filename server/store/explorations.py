@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from server.store.runs import resumed
 from server.store.sessions import Session
 from server.store.tables import (
     ExplorationRow,
@@ -35,7 +36,10 @@ _ASKING = (
 
 
 async def root_run(db: AsyncConnection, child: Session) -> str | None:
-    """The run that all of *child*'s generation and those between work for; None if it is gone."""
+    """The run that all of *child*'s generation and those between work for; None if it is gone.
+
+    Of runs that went on with one which waited for a person, it is the first: they are one.
+    """
     session_id, kind = child.id, child.kind
     run_id: str | None = None
     while kind == child.kind:
@@ -43,7 +47,7 @@ async def root_run(db: AsyncConnection, child: Session) -> str | None:
         if asking is None:
             break
         run_id, session_id, kind = asking["id"], asking["session_id"], asking["kind"]
-    return run_id
+    return None if run_id is None else (await resumed(db, run_id))[-1]
 
 
 async def explore(

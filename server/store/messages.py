@@ -63,6 +63,7 @@ class _Evidence(msgspec.Struct, rename="camel", omit_defaults=True):
     exempt: bool
     error_class: str | None = None
     elapsed_ms: int = 0
+    wall_ms: int | None = None
     harness: bool = False
     known: bool = False
     kind: str = "unknown"
@@ -207,17 +208,30 @@ async def load_before(
     return await _load(db, taken.order_by(_MESSAGE.c.seq))
 
 
-async def results_of_children(db: AsyncConnection, session_id: str) -> list[Message]:
-    """All that the session's subagents got from their tools, the oldest first."""
+async def evidence_of_children(db: AsyncConnection, session_id: str) -> list[Evidence]:
+    """That of all that the session's subagents got from their tools, the oldest first.
+
+    What was superseded is left out, and so are subagents whose calls were.
+    """
+    answer = _MESSAGE.alias("answer")
+    is_withdrawn = sa.exists().where(
+        answer.c.session_id == session_id,
+        answer.c.tool_call_id == _EXECUTION.c.tool_call_id,
+        answer.c.superseded_by_run_id.is_not(None),
+    )
     children = (
         sa.select(_EXECUTION.c.child_session_id)
         .join(_RUN, _RUN.c.id == _EXECUTION.c.run_id)
-        .where(_RUN.c.session_id == session_id)
+        .where(_RUN.c.session_id == session_id, sa.not_(is_withdrawn))
     )
-    query = sa.select(_MESSAGE).where(
-        _MESSAGE.c.session_id.in_(children), _MESSAGE.c.role == "tool"
+    query = sa.select(_MESSAGE.c.metadata_json).where(  # the results themselves may be large
+        _MESSAGE.c.session_id.in_(children),
+        _MESSAGE.c.role == "tool",
+        _MESSAGE.c.superseded_by_run_id.is_(None),
     )
-    return await _load(db, query.order_by(_MESSAGE.c.created_at, _MESSAGE.c.seq))
+    stored = await db.scalars(query.order_by(_MESSAGE.c.created_at, _MESSAGE.c.seq))
+    found = [_as(Evidence, from_json(text, _Metadata).evidence) for text in stored]
+    return [evidence for evidence in found if evidence is not None]
 
 
 async def last_seq(db: AsyncConnection, session_id: str) -> int:
@@ -235,13 +249,17 @@ async def replace_content(db: AsyncConnection, message_id: str, content: Content
 
 
 async def last_words(db: AsyncConnection, run_id: str) -> str:
-    """What the run said last, apart from what it said with calls; empty if it said nothing."""
+    """What the run said after its last call: its answer, and what its end said by itself."""
+    of_run = _MESSAGE.c.run_id == run_id
+    called = sa.select(sa.func.max(_MESSAGE.c.seq)).where(of_run, _MESSAGE.c.role == "tool")
     query = sa.select(_MESSAGE.c.content).where(
-        _MESSAGE.c.run_id == run_id,
+        of_run,
         _MESSAGE.c.role == "assistant",
         _MESSAGE.c.tool_calls_json.is_(None),
+        _MESSAGE.c.seq > sa.func.coalesce(called.scalar_subquery(), 0),
     )
-    return await db.scalar(query.order_by(_MESSAGE.c.seq.desc()).limit(1)) or ""
+    said = await db.scalars(query.order_by(_MESSAGE.c.seq))
+    return "\n\n".join(text for text in said if text.strip())
 
 
 async def message_exists(db: AsyncConnection, message_id: str) -> bool:

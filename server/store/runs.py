@@ -108,6 +108,17 @@ async def load_run(db: AsyncConnection, run_id: str) -> Run:
     return found[0]
 
 
+async def resumed(db: AsyncConnection, run_id: str) -> list[str]:
+    """The run, and those before it that waited for a person: for who looks on they are one."""
+    run_ids: list[str] = []
+    next_id: str | None = run_id
+    while next_id is not None:
+        run_ids.append(next_id)
+        asked = (await load_run(db, next_id)).input
+        next_id = asked.resumes if asked is not None else None
+    return run_ids
+
+
 async def queued(db: AsyncConnection, session_id: str) -> list[Run]:
     """The session's queue, next first."""
     query = sa.select(_RUN).where(_in_queue(session_id))

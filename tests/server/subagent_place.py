@@ -80,11 +80,12 @@ class Place:
             run = await load_run(db, execution.id)
             if run.status == "QUEUED":
                 await start_run(db, run.id, "p1", later(30), NOON)
-            message = Message(f"m-{run.id}", "assistant", said, NOON, run_id=run.id)
-            await append_messages(db, child.id, [message])
+            if status != "failed":  # which breaks off before the answer
+                message = Message(f"m-{run.id}", "assistant", said, NOON, run_id=run.id)
+                await append_messages(db, child.id, [message])
             await finish_run(db, run.id, 1, RUN_STATUS[status], code, text, 1, later(60))
             outcome = Outcome(run.id, status, code, text)
-            left = await end_child(db, run, child, outcome, "", later(60))
+            left = await end_child(db, run, child, outcome, later(60))
         self.signals.ended(execution.id)
         return left
 

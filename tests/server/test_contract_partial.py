@@ -76,7 +76,7 @@ def test_what_has_no_target_is_never_missing() -> None:
 def test_without_a_contract_it_is_short() -> None:
     said = partial_result(None, {}, {}, "已达到轮数上限。", None, "zh-CN")
     assert said.endswith("\n\n**停止原因**\n已达到轮数上限。")
-    assert "没有声明需要核实的内容" in said
+    assert "没有设定要核实的清单" in said
     assert "- " not in said
 
 

@@ -326,7 +326,7 @@ async def test_what_a_person_runs_in_the_child_later_is_none_of_the_parents_busi
     run = await make_running(place.store, "r9", session_id=child.id)
     outcome = Outcome("r9", "failed", "internal", "why")
     async with place.store.write() as db:
-        assert await end_child(db, run, child, outcome, "", later(90)) is None
+        assert await end_child(db, run, child, outcome, later(90)) is None
     assert (await place.now(execution)).result_text == "42"
 
 

@@ -135,7 +135,7 @@ async def test_handing_over_whose_words_speak_of_sleep_is_one_under_every_policy
     tmp_path: Path, sqlite_url: str
 ) -> None:
     wait = reply(calls=[call("hand_off", {"reason": "run `sleep 60` and look at the queue again"})])
-    async with serve_gateway([wait, reply("over")], title=is_title) as gateway:
+    async with serve_gateway([wait], title=is_title) as gateway:
         settings = governed(tmp_path, sqlite_url, gateway.url, 'main = "strict@1"')
         async with open_house(settings) as house:
             session = await house.create()
@@ -149,7 +149,9 @@ async def test_goal_that_is_reached_comes_before_other_ends(
 ) -> None:
     policy = 'main = "short@1"\n[policy.define."short@1".budget]\nrounds = 1'
     calls = [READ] if beside == "budget" else [READ, call("hand_off", {"reason": "x"})]
-    async with serve_gateway([reply(calls=calls), reply("甲"), LIST, reply("乙")], title=is_title) as gateway:
+    async with serve_gateway(
+        [reply(calls=calls), reply("甲"), reply("乙")], title=is_title
+    ) as gateway:
         settings = governed(tmp_path, sqlite_url, gateway.url, policy if beside == "budget" else "")
         async with open_house(settings) as house:
             note(house, "F1: 甲\n")

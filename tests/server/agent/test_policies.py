@@ -17,11 +17,13 @@ LOOK = reply(calls=[call("list_dir", {"path": "."})])
 SEARCH = reply(calls=[call("grep_search", {"pattern": "群名", "path": "."})])
 
 
-def governed(folder: Path, database_url: str, gateway_url: str, policy: str) -> Settings:
+def governed(
+    folder: Path, database_url: str, gateway_url: str, policy: str, **variables: str
+) -> Settings:
     """Settings with a section `[policy]`."""
     config = folder / "headway.toml"
     config.write_text(f"[policy]\n{policy}\n", "utf-8")
-    return settings_for(folder, database_url, gateway_url, HEADWAY_CONFIG=str(config))
+    return settings_for(folder, database_url, gateway_url, HEADWAY_CONFIG=str(config), **variables)
 
 
 async def test_a_cycle_of_two_is_reminded_of_and_stopped(tmp_path: Path, sqlite_url: str) -> None:
@@ -225,6 +227,18 @@ async def test_every_round_is_recorded_with_its_figures(tmp_path: Path, sqlite_u
         ('[policy.define."a@1".no_such_rule]', "no_such_rule"),
         ('[policy.define."a@1".period]\nmode = "perhaps"', "mode"),
         ("prices = { prompt = -1 }", "prices"),
+        ("prices = { completion = inf }", "prices completion"),
+        ('shadow = ["strict@1", "strict@1"]', "shadow: must name each policy once"),
+        ('[policy.define."a@1"]\nbase = ["strict@1"]', "define a@1 base: must be one of"),
+        ('[policy.define.ours]\nbase = "strict@1"', "define 'ours': must be a name with a version"),
+        (
+            '[policy.define."a@1".period]\nstop_laps = 2',
+            "define a@1 period.stop_laps: must be at least nudge_laps, which is 3",
+        ),
+        (
+            'main = "a@1"\n[policy.define."a@1".budget]\ncost_micros = 5',
+            "prices: must be given, since a@1 limits the cost",
+        ),
     ],
 )
 def test_a_wrong_policy_stops_the_start_and_says_what_is_right(

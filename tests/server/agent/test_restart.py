@@ -259,6 +259,24 @@ async def test_outcome_whose_commit_was_not_acknowledged_is_written_once(
             await write_ending(store, replace(run, attempt=2), again)
 
 
+async def test_last_words_whose_commit_was_not_acknowledged_are_said_all_the_same(
+    tmp_path: Path, database_url: str
+) -> None:
+    hand_off = reply(calls=[call("hand_off", {"reason": "needs a right"})])
+    async with (
+        serve_gateway([hand_off], title=is_title) as gateway,
+        open_house(settings_for(tmp_path, database_url, gateway.url)) as house,
+    ):
+        store, session = house.state["store"], await house.create()
+        await house.ask(session, "go")
+        [run] = await house.runs(session)
+        last = (await house.messages(session))[-1]
+        outcome = ending_of(StoreUnavailable("gone"), "en").outcome(run, None, "scripted")
+        written = await write_ending(store, run, outcome, last)
+        assert written.last_messages == (last,)
+        assert (await house.messages(session))[-1] == last
+
+
 async def _rewrite_results(url: str) -> None:
     async with open_store(url) as store, store.write() as db:
         await db.execute(
