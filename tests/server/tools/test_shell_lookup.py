@@ -37,6 +37,11 @@ def run(command: str, **given: object) -> str:
     return json.dumps({"action": "run", "command": command, **given})
 
 
+def written(workspace: Path) -> list[str]:
+    """What commands have said so far, as it is kept."""
+    return [path.read_text() for path in workspace.glob(f"{FOLDER}/sh-*.out")]
+
+
 async def pid_in(path: Path) -> int:
     await until(lambda: path.exists() and path.read_text().endswith("\n"))
     return int(path.read_text())  # noqa: ASYNC240 - a few bytes
@@ -105,6 +110,7 @@ async def test_command_that_a_signal_ended_unseen_is_unknown_and_never_a_success
     arguments = run("echo begun; echo $$ > pid; true; sleep 60")
     async with open_caller(workspace, "c1", arguments) as process:
         pid = await pid_in(workspace / "pid")
+        await until(lambda: "begun\n" in written(workspace))
         process.kill()
     os.killpg(pid, number)
     await until(lambda: not psutil.pid_exists(pid))
