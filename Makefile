@@ -31,7 +31,7 @@ serve: venv
 test: venv
 	scripts/setup.sh test
 	@$(MAKE) --no-print-directory lint web-test
-	env -u HEADWAY_DATA_DIR -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2
+	env -u HEADWAY_DATA_DIR -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 3 --dist worksteal
 
 lint: venv
 	$(BIN)/ruff check .
