@@ -50,7 +50,7 @@ def decision_of(context: RunContext, judged: Judgement) -> Decision:
         state_diff=_state_diff(policy, judged.before, judged.after),
         budgets_left=_budgets_left(policy, judged.after),
         findings=_findings(ruling),
-        threshold_source=_threshold_source(context, spoken),
+        threshold_source=_threshold_source(context, spoken, judged.round.counted),
         trace_id=trace_id_of(context.run.id),
         stop_reason=ruling.stop.code if ruling.stop is not None else "",
         contract_id=contract.id if contract is not None else None,
@@ -181,11 +181,16 @@ def _kept(value: Value | None) -> StateValue:
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
-def _threshold_source(context: RunContext, spoken: Spoken | None) -> str:
-    """Whose numbers gave the verdict."""
+def _threshold_source(
+    context: RunContext, spoken: Spoken | None, counted: Sequence[RoundCall]
+) -> str:
+    """Whose numbers gave the verdict; those of tools hold where each counted call has its own."""
     contract = context.contract
     if spoken is not None and contract is not None and spoken.rule == CONTRACT_RULE:
         return f"contract:{contract.key}"
+    is_default_rule = spoken is None or spoken.rule == NO_PROGRESS_RULE
+    if is_default_rule and counted and all(call.thresholds is not None for call in counted):
+        return "tool:" + ",".join(dict.fromkeys(call.tool_name for call in counted))
     return context.judge.policy.active.name
 
 

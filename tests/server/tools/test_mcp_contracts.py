@@ -152,3 +152,27 @@ async def test_tools_without_a_schema_are_named_with_their_first_result(
     assert len(lines) == 1
     assert "tool=docs__open_doc carry fetched_at,id" in lines[0]
     assert first.action_digest == second.action_digest
+
+
+async def test_the_record_says_that_the_numbers_are_the_tools_own(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    numbers = {"result_ids": "documents.id", "nudge_at": [2], "stop_at": 3}
+    sections = {"mcp.docs": COMMAND, "mcp.docs.contracts.search_docs": numbers}
+    search = reply(calls=[call("docs__search_docs", {"query": "q"})])
+    look = reply(calls=[call("list_dir", {"path": "."})])
+    async with serve_gateway([look, *[search] * 3], title=is_title) as gateway:
+        config = write_config(tmp_path, sections)
+        settings = settings_for(tmp_path, sqlite_url, gateway.url, HEADWAY_CONFIG=config)
+        async with open_house(settings) as house:
+            session = await house.create()
+            events = await house.ask(session, "go")
+            [run] = await house.runs(session)
+            decisions = await house.decisions(run.id)
+    assert events[-1]["code"] == "no_progress_loop"
+    assert [(d.verdict, d.threshold_source) for d in decisions] == [
+        ("none", "default@1"),
+        ("none", "tool:docs__search_docs"),
+        ("nudge", "tool:docs__search_docs"),
+        ("abort", "tool:docs__search_docs"),
+    ]
