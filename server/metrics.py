@@ -84,7 +84,13 @@ class Metrics:
     """The counters of one server; it has a registry of its own, so two do not mix."""
 
     def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
+        self._registry = CollectorRegistry()
+        self._count_runs(self._registry)
+        self._count_calls(self._registry)
+        self._count_tasks(self._registry)
+        self._measure_depths(self._registry)
+
+    def _count_runs(self, registry: CollectorRegistry) -> None:
         self._runs = Counter(
             "headway_runs", "Runs that ended", ["status", "code"], registry=registry
         )
@@ -124,6 +130,8 @@ class Metrics:
             ["verdict", "rule", "policy"],
             registry=registry,
         )
+
+    def _count_calls(self, registry: CollectorRegistry) -> None:
         self._llm_calls = Counter(
             "headway_llm_calls", "Requests to the model", ["purpose", "error"], registry=registry
         )
@@ -143,6 +151,8 @@ class Metrics:
         self._tool_seconds = Histogram(
             "headway_tool_seconds", "Time of calls", ["tool"], buckets=SECONDS, registry=registry
         )
+
+    def _count_tasks(self, registry: CollectorRegistry) -> None:
         self._task_runs = Counter(
             "headway_task_runs", "Runs that tasks began", ["trigger"], registry=registry
         )
@@ -160,6 +170,8 @@ class Metrics:
             "Runs of tasks that wait for their turn at the last look",
             registry=registry,
         )
+
+    def _measure_depths(self, registry: CollectorRegistry) -> None:
         self._sockets = Gauge("headway_ws_connections", "Open WebSockets", registry=registry)
         self._depth = Gauge(
             "headway_event_log_entries", "Events kept for readers", registry=registry
