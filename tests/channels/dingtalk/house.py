@@ -12,7 +12,6 @@ from channels.errors import InboxRefused, InboxUnavailable
 from channels.events import (
     CallResult,
     CallStarted,
-    Interrupt,
     OutcomeStatus,
     RoundStarted,
     RunEvent,
@@ -26,7 +25,6 @@ from channels.port import (
     Decision,
     Delivery,
     Inbound,
-    Question,
     Submitted,
     Turn,
 )
@@ -242,48 +240,6 @@ def delivery(
     """How *turn* ended."""
     code = {"finished": "completed", "cancelled": "cancelled"}.get(status, "no_progress_loop")
     return Delivery(f"d-{turn.run_id}", attempt, turn, status, code, text, answer)
-
-
-def may_write(
-    question_id: str = "q1", verdict: str = "", arguments: str = '{"path": "a.txt"}'
-) -> Question:
-    """Whether a file may be written."""
-    interrupt = Interrupt(
-        id=question_id,
-        call_id=f"call-{question_id}",
-        tool_name="write_file",
-        reason="tool_call",
-        message="要执行 write_file 吗？",
-        arguments=arguments,
-    )
-    return Question(interrupt, verdict)
-
-
-def which(question_id: str = "q1", verdict: str = "", *options: str) -> Question:
-    """What only a person knows."""
-    interrupt = Interrupt(
-        id=question_id,
-        call_id=f"call-{question_id}",
-        tool_name="ask_user",
-        reason="input_required",
-        message="哪个群？",
-        options=options,
-    )
-    return Question(interrupt, verdict)
-
-
-def asking(turn: Turn, *questions: Question, number: int = 1, answer: str = "") -> Delivery:
-    """How *turn* waits for answers, told for the *number*th time."""
-    return Delivery(
-        f"d{number}-{turn.run_id}",
-        1,
-        turn,
-        "waiting",
-        "risk_gate",
-        "\n".join(question.interrupt.message for question in questions),
-        answer,
-        questions,
-    )
 
 
 def started(run_id: str = "run1") -> RunEvent:

@@ -14,17 +14,15 @@ from tests.channels.dingtalk.house import (
     ZH,
     Bot,
     MemoryInbox,
-    asking,
     delivery,
     in_time,
-    may_write,
     move_until,
     open_bot,
     said,
     saying,
     started,
-    which,
 )
+from tests.channels.questions import asking, may_write, which
 from tests.fakes.clock import Clock
 from tests.fakes.dingtalk import FakeDingTalk, Refusal, api_refusal
 from tests.fakes.dingtalk_world import QPS_REFUSAL

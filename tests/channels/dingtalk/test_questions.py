@@ -9,7 +9,7 @@ import pytest
 from channels.dingtalk.questions import BUTTONS_MAX, QUESTIONS_BYTES, Asked, render_questions
 from channels.markdown import size
 from channels.port import Locale, Question
-from tests.channels.dingtalk.house import may_write, which
+from tests.channels.questions import may_write, which
 
 
 def render(*questions: Question, locale: Locale = "zh-CN", is_group: bool = False) -> Asked:

@@ -12,15 +12,9 @@ from channels.errors import DeliveryError
 from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
 from channels.port import Question, Turn
 from tests.channels.feishu.clock import quick
-from tests.channels.feishu.inbox import (
-    MemoryInbox,
-    asking,
-    begin,
-    finish,
-    may_write,
-    which,
-)
+from tests.channels.feishu.inbox import MemoryInbox, begin, finish
 from tests.channels.feishu.watching import again, asked, shown, stream, visible, written
+from tests.channels.questions import asking, may_write, which
 from tests.fakes.feishu import BOT, FakeFeishu
 from tests.fakes.feishu_chats import Bubble
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from channels.feishu import card
 from channels.feishu.questions import Asked, render_questions
 from channels.port import ChatAddress, Delivery, Locale, Question, Turn
-from tests.channels.feishu.inbox import asking, may_write, which
+from tests.channels.questions import asking, may_write, which
 from tests.fakes.feishu_chats import check_card, elements_in
 
 

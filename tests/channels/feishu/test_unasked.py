@@ -11,16 +11,9 @@ from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
 from channels.feishu.outbound import REACTION
 from channels.port import ChatAddress, Turn
 from tests.channels.feishu.clock import quick
-from tests.channels.feishu.inbox import (
-    MemoryInbox,
-    asking,
-    begin,
-    ending,
-    finish,
-    may_write,
-    speak,
-)
+from tests.channels.feishu.inbox import MemoryInbox, begin, ending, finish, speak
 from tests.channels.feishu.watching import asked, shown, visible, written
+from tests.channels.questions import asking, may_write
 from tests.fakes.feishu import BOT, FakeFeishu
 
 LABEL = "**每日简报**"

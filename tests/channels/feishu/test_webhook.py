@@ -16,7 +16,8 @@ from channels.errors import BadSignature, Undecodable
 from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
 from channels.feishu.webhook import AGE_SECONDS, Called, Challenge, Door, decrypt
 from tests.channels.feishu.clock import MovedClock
-from tests.channels.feishu.inbox import MemoryInbox, asking, begin, finish, may_write, which
+from tests.channels.feishu.inbox import MemoryInbox, begin, finish
+from tests.channels.questions import asking, may_write, which
 from tests.fakes.feishu import BOT, SECRET, FakeFeishu
 
 KEY = "encrypt-key"
