@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 
+from tests.e2e import dingtalk_chat
 from tests.e2e.feishu_chat import CHAT, card_with, cards, connected, installed, sessions
 from tests.e2e.process import ADMIN, ANN, Installation, ServerProcess, open_server
 from tests.fakes.docs_server import COMMAND, FACT
@@ -144,6 +145,32 @@ async def test_a_bot_tells_what_was_verified_and_what_is_missing(tmp_path: Path)
         assert FACT in card.text
         assert card.buttons == []
         assert len([r for r in gateway.requests if not is_title(r)]) == 5
+        [session] = await sessions(server)
+        assert session["executionError"]["code"] == "no_progress"
+
+
+async def test_a_dingtalk_card_tells_it_as_well(tmp_path: Path) -> None:
+    script = [reply("你好。"), *STEPS]
+    async with (
+        dingtalk_chat.open_platform() as platform,
+        serve_gateway(script, title=is_title) as gateway,
+        open_server(
+            dingtalk_chat.installed(
+                tmp_path, gateway.url, platform, CONFIG=write_config(tmp_path, SECTIONS)
+            )
+        ) as server,
+    ):
+        await platform.connected()
+        await platform.say("在吗")
+        await dingtalk_chat.ended(platform)
+        [session] = await sessions(server)
+        await change_session(server, session["id"], {"contract": CONTRACT})
+        await platform.say("找两项独立证据")
+        _, card = await dingtalk_chat.cards(platform, 2)
+        await platform.until(lambda: card.flow == "5")
+        shown = card.text + "".join(card.params.values())
+        assert FACT in shown
+        assert "第二个独立来源" in shown
         [session] = await sessions(server)
         assert session["executionError"]["code"] == "no_progress"
 
