@@ -4,6 +4,7 @@ from hashlib import sha256
 from zlib import crc32
 
 from guard.noise import masked
+from guard.overlap import overlaps
 
 MAX_SHORT_CHARACTERS = 600
 """Up to here a result is looked at as a whole, and the order of its lines does not matter."""
@@ -38,6 +39,10 @@ class ResultClass:
         if self._value is None:
             self._value = result_class(self._text, self._digest)
         return self._value
+
+    def overlaps(self, before: "ResultClass") -> bool:
+        """See `overlaps`; never for a result that is too long to be kept."""
+        return bool(self._text and before._text) and overlaps(before._text, self._text)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ResultClass):

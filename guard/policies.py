@@ -27,6 +27,7 @@ from guard.rules.budget import Budget, Limits
 from guard.rules.contract import Contract
 from guard.rules.hand_off import HandOff
 from guard.rules.interleaved import InterleavedRepeat
+from guard.rules.little_news import little_news
 from guard.rules.no_news import NoNews
 from guard.rules.no_progress import NoProgress
 from guard.rules.period import Period
@@ -243,6 +244,7 @@ _LOOPS = (
     Use(InterleavedRepeat(nudge_at=(4,), stop_at=6)),
     Use(SameError(nudge_at=(4,), stop_at=7, across_tools=True)),
     Use(NoNews(nudge_at=(5,), stop_at=7)),
+    Use(little_news()),
     Use(SameResult(), "nudge"),
 )
 """Stops that no run of a strong model in the corpus comes near; see docs/policies.md."""
@@ -281,6 +283,7 @@ RESEARCH = Policy(
         Use(InterleavedRepeat(nudge_at=(4, 7), stop_at=10, window_rounds=15)),
         Use(SameError(nudge_at=(4, 7), stop_at=10)),
         Use(NoNews(nudge_at=(5, 8), stop_at=12, window_rounds=16, memory_rounds=32)),
+        Use(little_news(nudge_at=(7, 11), stop_at=15, window_rounds=18)),
         Use(SameResult(nudge_at=(6, 12)), "nudge"),
         Use(Waiting(rounds=120, elapsed_ms=6 * _HOUR_MS)),
         Use(Budget(Limits(rounds=500, retries=30))),

@@ -57,6 +57,15 @@ _NOTICES: Mapping[str, _Texts] = MappingProxyType(
             "Try something that you have not done yet, or tell the user your conclusion and what "
             "blocks you, from the results you have.",
         ),
+        "little_news": _texts(
+            "最近几轮几乎没有新信息:其中 {streak} 轮的工具调用此前都已做过,结果也大多相同"
+            "(本轮工具:{tools})。\n"
+            "请不要再重复这些调用:换一种做法,或基于已有结果直接向用户说明结论与当前阻塞。",
+            "The last rounds brought hardly anything new: in {streak} of them every tool call was "
+            "made before, with mostly the same result (tools of this round: {tools}).\n"
+            "Do not make these calls again: take another way, or tell the user your conclusion "
+            "and what blocks you, from the results you have.",
+        ),
         "same_error": _texts(
             "检测到重复失败:已有 {streak} 轮因同一原因失败(本轮工具:{tools})。\n"
             "只改写参数不能解决问题。请找出失败原因,换一种做法,或直接向用户说明当前阻塞。",
@@ -141,6 +150,11 @@ _NEXT_IS_LAST = _texts(
     "If you make the same calls once more, the system will stop this run.",
 )
 
+_SUCH_ROUNDS = _texts(
+    "若继续,系统将在此类轮次达到 {limit} 轮时自动中止本次执行。",
+    "If this goes on, the system will stop this run after {limit} such rounds.",
+)
+
 _AT_LIMIT: Mapping[str, _Texts] = MappingProxyType(
     {
         "repeat_cycle": _NEXT_IS_LAST,
@@ -152,10 +166,8 @@ _AT_LIMIT: Mapping[str, _Texts] = MappingProxyType(
             "若继续,系统将在其出现第 {limit} 次时自动中止本次执行。",
             "If this goes on, the system will stop this run when they have come {limit} times.",
         ),
-        "no_news": _texts(
-            "若继续,系统将在此类轮次达到 {limit} 轮时自动中止本次执行。",
-            "If this goes on, the system will stop this run after {limit} such rounds.",
-        ),
+        "no_news": _SUCH_ROUNDS,
+        "little_news": _SUCH_ROUNDS,
         "same_error": _texts(
             "若继续,系统将在失败达到 {limit} 轮时自动中止本次执行。",
             "If this goes on, the system will stop this run after {limit} such rounds.",
@@ -206,6 +218,13 @@ _STOPS: Mapping[str, _Texts] = MappingProxyType(
             "已自动中止本次执行以避免无限循环。请调整需求描述后重试。",
             "In {streak} of its last rounds the agent learned nothing new ({tools}). "
             "This run was stopped to avoid an endless loop. "
+            "Please adjust your request and try again.",
+        ),
+        "little_news": _texts(
+            "检测到 Agent 最近几轮中有 {streak} 轮重复此前的工具调用({tools})且结果大多相同,"
+            "已自动中止本次执行以避免无限循环。请调整需求描述后重试。",
+            "In {streak} of its last rounds the agent made tool calls again ({tools}) and got "
+            "mostly the same results. This run was stopped to avoid an endless loop. "
             "Please adjust your request and try again.",
         ),
         "same_error": _texts(

@@ -1,5 +1,6 @@
 """Rounds that show only what was seen before, in whatever order."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from guard.policy import announced
@@ -14,6 +15,8 @@ from guard.rounds import (
     Turn,
     was_seen,
 )
+
+IsKnown = Callable[[RoundCall, Iterable[Sequence[RoundCall]]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,16 @@ class NoNewsState:
 class NoNews:
     """Remind, then stop, when so many of the last *window_rounds* rounds brought nothing new.
 
-    A round brings nothing new when each of its calls had the same result within the
-    *memory_rounds* before it. This is every cycle, of any length and in any order.
+    A round brings nothing new when each of its calls is known from the *memory_rounds* before it.
+    This is every cycle, of any length and in any order.
     """
 
     nudge_at: tuple[int, ...] = (5,)
     stop_at: int | None = 7
     window_rounds: int = 9
     memory_rounds: int = 16
+    is_known: IsKnown = was_seen
+    """Whether a call brings nothing new after the calls of those rounds, the newest first."""
     id: str = "no_news"
 
     @property
@@ -57,7 +62,7 @@ class NoNews:
             return NoNewsState(), NONE
         if not event.counted:
             return state, NONE
-        is_known = all(call.known or was_seen(call, state.seen) for call in event.counted)
+        is_known = all(call.known or self.is_known(call, state.seen) for call in event.counted)
         seen = (event.counted, *state.seen)[: self.memory_rounds]
         without_news = (is_known, *state.without_news)[: self.window_rounds]
         told = state.told
@@ -67,7 +72,7 @@ class NoNews:
         is_end = self.stop_at is not None and count >= self.stop_at
         if not is_known or not (is_end or count in self.nudge_at):
             return NoNewsState(seen, without_news, told), NONE
-        others = tuple([one for one in told if one[1] != count or not _is_same(event, one[0])])
+        others = tuple([one for one in told if one[1] != count or not self._is_same(event, one[0])])
         grown = NoNewsState(seen, without_news, (*others, (event.counted, count)))
         if not is_end and len(others) < len(told):
             return grown, NONE  # a relapse: the model was told of this very round
@@ -77,6 +82,5 @@ class NoNews:
         limit = announced(self.nudge_at, self.stop_at, count)
         return Decision(asks, self.id, LOOP_CODE, streak=count, tools=event.tools, limit=limit)
 
-
-def _is_same(event: Round, told: tuple[RoundCall, ...]) -> bool:
-    return all(was_seen(call, [told]) for call in event.counted)
+    def _is_same(self, event: Round, told: tuple[RoundCall, ...]) -> bool:
+        return all(self.is_known(call, [told]) for call in event.counted)

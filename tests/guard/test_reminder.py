@@ -14,6 +14,7 @@ from guard.rules.budget import Budget, Limits
 from guard.rules.contract import Contract, Field, StopCode
 from guard.rules.hand_off import HandOff
 from guard.rules.interleaved import InterleavedRepeat
+from guard.rules.little_news import little_news
 from guard.rules.no_news import NoNews
 from guard.rules.no_progress import NoProgress
 from guard.rules.period import Period
@@ -48,6 +49,7 @@ CASES: list[tuple[Rule[Any], Iterable[Event], str]] = [
     (Period(), TURNS, LOOP_CODE),
     (InterleavedRepeat((4,), 6), SAME, LOOP_CODE),
     (NoNews((5,), 7), SAME, LOOP_CODE),
+    (little_news(), SAME, LOOP_CODE),
     (SameError((4,), 7), FAILING, LOOP_CODE),
     (SameResult(), rounds(*[(f"read:{n}", "x") for n in range(20)]), LOOP_CODE),
     (Waiting(4, 10**6), [wait()] * 5, "budget_wait"),

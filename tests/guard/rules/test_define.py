@@ -131,6 +131,7 @@ TABLES = st.fixed_dictionaries(
             {}, optional={"stop_laps": st.integers(3, 9), "mode": MODES}
         ),
         "no_news": st.fixed_dictionaries({}, optional={"stop_at": COUNTS, "mode": MODES}),
+        "little_news": st.fixed_dictionaries({}, optional={"stop_at": COUNTS, "mode": MODES}),
         "same_error": st.fixed_dictionaries({}, optional={"stop_at": COUNTS, "mode": MODES}),
         "budget": st.fixed_dictionaries({}, optional={"rounds": COUNTS, "mode": MODES}),
     },

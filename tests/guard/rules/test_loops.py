@@ -7,6 +7,7 @@ import pytest
 from guard import NoProgressCall, NoProgressGuard
 from guard.rounds import Event, Rule, round_call, round_of
 from guard.rules.interleaved import InterleavedRepeat
+from guard.rules.little_news import little_news
 from guard.rules.no_news import NoNews
 from guard.rules.no_progress import NoProgress
 from guard.rules.period import Period
@@ -21,6 +22,7 @@ LOOPS: list[tuple[Rule[Any], int]] = [
     (RepeatCycle(), 3),
     (InterleavedRepeat((4,), 6), 6),
     (NoNews((5,), 7), 8),
+    (little_news(), 11),
     (SameError((4,), 7), 7),
 ]
 """With the round that ends a run of equal failures."""
@@ -41,6 +43,7 @@ def loop(rule: Rule[Any], name: str, reminds: int) -> list[Event]:
         (Period(), 6),
         (InterleavedRepeat((4,), 6), 4),
         (NoNews((5,), 7), 6),
+        (little_news(), 8),
         (SameError((4,), 7), 4),
     ],
 )
