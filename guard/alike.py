@@ -4,7 +4,7 @@ from hashlib import sha256
 from zlib import crc32
 
 from guard.noise import masked
-from guard.overlap import overlaps
+from guard.overlap import lines_of, overlaps
 
 MAX_SHORT_CHARACTERS = 600
 """Up to here a result is looked at as a whole, and the order of its lines does not matter."""
@@ -24,13 +24,14 @@ class ResultClass:
     class costs more than all the rest of a round.
     """
 
-    __slots__ = ("_digest", "_text", "_value")
+    __slots__ = ("_digest", "_lines", "_text", "_value")
     __hash__ = None  # type: ignore[assignment]  # would compute what is to be spared
 
     def __init__(self, text: str, digest: str) -> None:
         is_kept = len(text) <= MAX_KEPT_CHARACTERS
         self._text = text if is_kept else ""
         self._digest = digest
+        self._lines: tuple[str, ...] | None = None
         self._value = None if is_kept else result_class(text, digest)
 
     @property
@@ -41,8 +42,15 @@ class ResultClass:
         return self._value
 
     def overlaps(self, before: "ResultClass") -> bool:
-        """See `overlaps`; never for a result that is too long to be kept."""
-        return bool(self._text and before._text) and overlaps(before._text, self._text)
+        """See `guard.overlap`; a result that is too long to be kept overlaps with none."""
+        return overlaps(before.lines, self.lines)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """See `lines_of`; none of a result that is not kept."""
+        if self._lines is None:
+            self._lines = lines_of(self._text)
+        return self._lines
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ResultClass):

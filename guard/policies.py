@@ -313,23 +313,19 @@ _ADDED: Mapping[str, Use] = MappingProxyType(
 """Rules that a policy may have, in the order in which they are asked, with the numbers of
 `strict@1`; but a repeat cycle looks at all tools, and a budget has no limits."""
 
-_ORDER = ("progress_contract", "hand_off", *_ADDED)
+_ORDER = tuple(_ADDED)
 
 
 def define_policy(
     name: str,
     base: Policy,
     tables: Mapping[str, Mapping[str, object]],
-    *,
-    has_wait_lane: bool | None = None,
-    free_retries: int | None = None,
 ) -> Policy:
     """A policy like *base*, with modes and numbers by rule.
 
     Args:
         tables: By rule its `mode`, and fields of its class by their names (of `Limits`, for a
             budget). A rule that *base* does not have is added in its place.
-        has_wait_lane: As in `Policy`; None is that of *base*, and so on.
 
     Raises:
         ValueError: A rule, a field or a value is wrong; with its name and what is right.
@@ -340,12 +336,8 @@ def define_policy(
         if before is None:
             raise ValueError(f"{rule_id}: there is no such rule; known are {', '.join(_ADDED)}")
         uses[rule_id] = _defined(before, table)
-    return Policy(
-        name,
-        tuple(sorted(uses.values(), key=lambda use: _ORDER.index(use.rule.id))),
-        base.has_wait_lane if has_wait_lane is None else has_wait_lane,
-        base.free_retries if free_retries is None else free_retries,
-    )
+    ordered = sorted(uses.values(), key=lambda use: _ORDER.index(use.rule.id))
+    return replace(base, name=name, uses=tuple(ordered))
 
 
 def _defined(use: Use, table: object) -> Use:

@@ -234,12 +234,6 @@ _STOPS: Mapping[str, _Texts] = MappingProxyType(
             "This run was stopped to avoid an endless loop. "
             "Please mend the cause or adjust your request and try again.",
         ),
-        "same_result": _texts(
-            "检测到 Agent 连续 {streak} 轮改变参数但结果完全相同({tools}),"
-            "已自动中止本次执行。请调整需求描述后重试。",
-            "The agent got exactly the same result {streak} rounds in a row with other arguments "
-            "({tools}). This run was stopped. Please adjust your request and try again.",
-        ),
         "budget_wait": _texts(
             "等待时间已用尽(已等待 {streak} 轮),已自动中止本次执行。请确认所等待的任务后重试。",
             "The budget for waiting is spent ({streak} rounds). This run was stopped. "

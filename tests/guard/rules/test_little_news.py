@@ -1,12 +1,13 @@
 """Rounds that show little but what was shown before."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.overlap import overlaps
+from guard.overlap import _border, lines_of, overlaps
 from guard.rounds import Event
 from guard.rules.little_news import little_news
 from guard.rules.no_news import NoNews
@@ -95,27 +96,50 @@ def test_a_test_between_edits_is_work() -> None:
     assert asked(RULE, rounds(*steps)) == {"nudge": [], "stop": []}
 
 
+def do_overlap(before: str, after: str) -> bool:
+    return overlaps(lines_of(before), lines_of(after))
+
+
 def test_lines_without_words_and_few_lines_say_nothing() -> None:
-    assert not overlaps("{\n\n}\n---\na: 1", "{\n\n}\n---\na: 2")
-    assert overlaps("{\n\n}\n---\na\nb\nc\nd: 1", "{\n\n}\n---\na\nb\nc\nd: 2")
+    assert not do_overlap("{\n\n}\n---\na: 1", "{\n\n}\n---\na: 2")
+    assert do_overlap("{\n\n}\n---\na\nb\nc\nd: 1", "{\n\n}\n---\na\nb\nc\nd: 2")
+
+
+def test_one_line_that_ends_one_and_begins_the_other_does_not_make_a_log() -> None:
+    assert do_overlap("start\na\nb\nc\nd: 1\nstart", "start\na\nb\nc\nd: 2\nstart")
+
+
+def test_long_results_of_equal_lines_are_compared_in_no_time() -> None:
+    before = "a\n" * 31_000 + "b\nc\nd\ne\nf"
+    after = "a\n" * 31_000 + "b\nc\nd\ne\ng"
+    began = time.process_time()
+    assert do_overlap(before, after)
+    assert time.process_time() - began < 1
 
 
 def test_a_clock_in_each_line_does_not_make_them_new() -> None:
     said = ["connected", "asked", "answered", "failed"]
     before = "\n".join(f"10:00:0{at} {one}" for at, one in enumerate(said))
     after = "\n".join(f"11:30:4{at} {one}" for at, one in enumerate([*said[:3], "gave up"]))
-    assert overlaps(before, after)
+    assert do_overlap(before, after)
 
 
 @given(ANY_TEXT, ANY_TEXT)
 def test_any_two_texts_can_be_compared(before: str, after: str) -> None:
-    assert overlaps(before, after) in (True, False)
+    assert do_overlap(before, after) in (True, False)
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=12), st.integers(1, 5))
 def test_what_is_appended_is_always_new(words: list[str], more: int) -> None:
     text = "\n".join(words)
-    assert not overlaps(text, "\n".join([text, *[f"new {number}" for number in range(more)]]))
+    assert not do_overlap(text, "\n".join([text, *[f"new {number}" for number in range(more)]]))
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=9), st.lists(st.sampled_from("ab"), max_size=9))
+def test_a_border_is_the_longest_end_that_is_a_beginning(one: list[str], other: list[str]) -> None:
+    lengths = range(min(len(one), len(other)) + 1)
+    longest = max(n for n in lengths if one[len(one) - n :] == other[:n])
+    assert (_border(one, other) if other else 0) == longest
 
 
 @given(EVENTS)
