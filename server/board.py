@@ -23,6 +23,9 @@ class Watcher(Protocol):
     def listed(self, rev: int, session_ids: Sequence[str]) -> None:
         """Its list of sessions is out of date."""
 
+    def unfollow(self, session_id: str) -> None:
+        """A session it watched was deleted."""
+
     def going_away(self) -> None:
         """The server is about to stop."""
 
@@ -60,6 +63,12 @@ class Board:
             watchers.discard(watcher)
             if not watchers:
                 del self._watching[session_id]
+
+    def forget(self, session_id: str) -> None:
+        """The session was deleted: nobody watches one that may get its id."""
+        for watcher in self._watching.pop(session_id, ()):
+            watcher.unfollow(session_id)
+        self._revs.pop(session_id, None)
 
     def patch(self, session_id: str, owner: str, changes: Mapping[str, object]) -> None:
         """Something of the session is different now.

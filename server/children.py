@@ -41,6 +41,9 @@ class Children:
         self._listed.update(session_ids)
         self._woken.set()
 
+    def unfollow(self, session_id: str) -> None:
+        """Nothing: no session is watched as such."""
+
     def going_away(self) -> None:
         """Nothing: `open_children` ends it."""
 

@@ -14,6 +14,7 @@ from server import health, rest_files, rest_sessions, rest_tasks
 from server.auth import COOKIE, COOKIE_SECONDS, User
 from server.page import Page, SecurityHeaders
 from server.rest import (
+    Faults,
     Refused,
     answer,
     body_of,
@@ -24,6 +25,9 @@ from server.settings import Settings
 from server.state import State
 
 WEB = Path(__file__).parent / "web"
+
+_MAX_LOGIN_BYTES = 64 * 1024
+"""Nobody is known yet who could be trusted with more."""
 
 
 class Login(msgspec.Struct):
@@ -52,7 +56,7 @@ async def login(request: Request[State]) -> Response:
     refused = request.state["origins"].check_read(request.headers)
     if refused is not None:
         raise Refused(403, refused)
-    token = (await body_of(request, Login)).token
+    token = (await body_of(request, Login, _MAX_LOGIN_BYTES)).token
     user = request.state["users"].by_token(token)
     if user is None:
         raise Refused(401)
@@ -121,4 +125,5 @@ def middleware(settings: Settings) -> Sequence[Middleware]:
                 allow_headers=["Authorization", "Content-Type"],
             )
         )
+    around.append(Middleware(Faults))
     return around

@@ -224,7 +224,6 @@ class SessionInbox:
         session_id: str | None = None,
         external_id: str | None = None,
         locale: Locale | None = None,
-        timezone: str | None = None,
         contract_json: str | None = None,
     ) -> Session:
         """Make a session, or give back the owner's one with the same id.
@@ -236,14 +235,14 @@ class SessionInbox:
         session = Session(
             id=session_id or new_id(),
             kind=kind,
-            title=title,
+            title=title and clean_text(title),
             status="IDLE",
             parent_session_id=None,
             owner=owner,
             origin=origin,
-            model=model,
+            model=model and clean_text(model),
             locale=locale or self._birth.locale,
-            timezone=timezone or self._birth.timezone,
+            timezone=self._birth.timezone,
             external_id=external_id,
             queue_paused=False,
             execution_error=None,
@@ -256,8 +255,13 @@ class SessionInbox:
                 await insert_session(db, session)
         except Duplicate:
             return await self._existing(session)
+        self._forget(session.id)  # one of this id may have been deleted by another process
         self._board.changed(owner, [session.id])
         return session
+
+    def _forget(self, session_id: str) -> None:
+        self._logs.drop(session_id)
+        self._board.forget(session_id)
 
     async def delete_session(self, session_id: str) -> None:
         """Stop what runs in the session and below it, and delete all of that.
@@ -273,7 +277,7 @@ class SessionInbox:
                 await self._runs.dismiss(member)
             stopped |= at_work
         for member in stopped:
-            self._logs.drop(member)
+            self._forget(member)
         self._board.changed(session.owner, [session_id, *(stopped.keys() - {session_id})])
         if session.parent_session_id is not None:
             self._children.lost(session.parent_session_id)
@@ -310,7 +314,7 @@ class SessionInbox:
     async def set_model(self, session_id: str, model: str | None) -> None:
         """Choose the model of later runs; `NotFound` if there is no such session."""
         async with self._store.write() as db:
-            await set_model(db, session_id, model, datetime.now(UTC))
+            await set_model(db, session_id, model and clean_text(model), datetime.now(UTC))
 
     async def set_contract(self, session_id: str, contract_json: str | None) -> None:
         """Give later runs this progress contract; `NotFound` if there is no such session."""

@@ -10,7 +10,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ExceptionHandler, Message
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 from server.auth import User
 from server.errors import (
@@ -21,6 +21,7 @@ from server.errors import (
     ServerError,
     StoreUnavailable,
 )
+from server.log import fault_of
 from server.state import State
 from server.store.sessions import Session, load_session
 from server.ws.wire import ErrorBody, ErrorCode
@@ -30,8 +31,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-MAX_JSON_BYTES = 64 * 1024
-"""Of a request's JSON; files have their own limit."""
+MAX_JSON_BYTES = 1024 * 1024
+"""Of a request's JSON, as of a frame on the socket; files have their own limit."""
 
 _CODES = {
     400: "bad_request",
@@ -186,14 +187,14 @@ def bounded(request: Request[State], most_bytes: int) -> Request[State]:
     return Request(request.scope, receive)
 
 
-async def body_of(request: Request[State], kind: type[T]) -> T:
+async def body_of(request: Request[State], kind: type[T], most_bytes: int = MAX_JSON_BYTES) -> T:
     """The request's JSON as a *kind*.
 
     Raises:
         BadRequest: It is not.
         Refused: It is too long.
     """
-    body = await bounded(request, MAX_JSON_BYTES).body()
+    body = await bounded(request, most_bytes).body()
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
@@ -261,13 +262,39 @@ async def _on_http_error(request: Request[Any], error: Exception) -> Response:
     return error_answer(error.status_code, code, text, headers=error.headers)
 
 
-async def _on_fault(request: Request[Any], error: Exception) -> Response:
-    """Whatever was not foreseen; the server logs its traceback afterwards."""
-    return error_answer(500, "internal", _fixed(request, "internal"), retryable=True)
-
-
 ERROR_HANDLERS: Mapping[Any, ExceptionHandler] = {
     ServerError: _on_server_error,
     HTTPException: _on_http_error,
-    Exception: _on_fault,
 }
+
+
+class Faults:
+    """Answers what was not foreseen, and logs where it broke but not its words.
+
+    Nothing gets past it: Starlette and uvicorn would log the error's own text, which may quote
+    what people wrote.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_answered = False
+
+        async def send_noting(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noting)
+        except Exception as error:  # noqa: BLE001 - one request's fault is not the server's
+            logger.error("[http] %s failed %s", scope["method"], fault_of(error))
+            if not is_answered:
+                text = _fixed(Request[Any](scope), "internal")
+                response = error_answer(500, "internal", text, retryable=True)
+                await response(scope, receive, send)

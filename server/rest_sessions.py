@@ -42,7 +42,7 @@ from server.ws.objects import (
     usage_object,
 )
 
-MAX_TITLE_CHARACTERS = 200
+MAX_TITLE_CHARACTERS = 500
 _ACTIVE = frozenset({"RUNNING", "QUEUED", "WAITING"})
 """Of these a list shows the run too."""
 

@@ -21,6 +21,7 @@ from server.auth import User
 from server.errors import BadRequest, Locale, ServerError
 from server.eventlog import COALESCE_SECONDS
 from server.eventring import RETAINED_EVENTS
+from server.log import fault_of
 from server.state import State
 from server.ws import wire
 from server.ws.connection import NOT_AUTHENTICATED, Connection
@@ -246,9 +247,8 @@ class Talk:
             result: Wire = await _METHODS[call.method](self._caller, params)
         except ServerError as error:
             self._fail(call, error)
-        except Exception as error:
-            # One request that was not foreseen must not take the others' socket with it.
-            logger.exception("request %s failed", call.method)
+        except Exception as error:  # noqa: BLE001 - it must not take the others' socket with it
+            logger.error("[ws] %s failed %s", call.method, fault_of(error))
             self._fail(call, error)
         else:
             self._connection.send(wire.Result(call.id, True, result))

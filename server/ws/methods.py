@@ -34,8 +34,6 @@ class Caller:
         Raises:
             NotFound: There is none, or it is somebody else's: which of both is not told.
         """
-        if session_id in self.connection.subscriptions:
-            return  # a session never changes hands
         async with self.state["store"].read() as db:
             session = await load_session(db, session_id)
         if not self.connection.user.may_see(session.owner):

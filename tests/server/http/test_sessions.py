@@ -115,7 +115,7 @@ async def test_a_session_is_renamed_and_deleted(site: Site, store: Store) -> Non
     async with site.http.patch("/api/sessions/s1", json=change, headers=ALICE) as response:
         assert response.status == 200
         assert (await response.json())["title"] == "A new name"
-    refused: list[object] = [{"title": " "}, {"title": 1}, {"title": "x" * 201}, []]
+    refused: list[object] = [{"title": " "}, {"title": 1}, {"title": "x" * 501}, []]
     for wrong in refused:
         async with site.http.patch("/api/sessions/s1", json=wrong, headers=ALICE) as response:
             assert response.status == 400

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from channels.events import Outcome, RunEvent, RunStarted
-from server import agui_http, http
+from server import agui_routes, http
 from server.app import open_state
 from server.eventring import EventRing
 from server.rest import ERROR_HANDLERS
@@ -68,7 +68,8 @@ async def open_place(
             yield state
 
         app = Starlette(
-            routes=[*Sockets(policy).routes(), *agui_http.routes(), *http.routes()],
+            routes=[*Sockets(policy).routes(), *agui_routes.routes(), *http.routes()],
+            middleware=http.middleware(settings),
             exception_handlers=ERROR_HANDLERS,
             lifespan=lifespan,
         )

@@ -4,17 +4,21 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from websockets.exceptions import InvalidStatus
 
 from channels.events import RunStarted, TextAdded, TextStarted
+from server.message import Message
+from server.store.messages import append_messages
 from server.ws.policy import Policy
 from tests.fakes.llm import Quirks, reply, serve_gateway
 from tests.house import is_title
-from tests.server.ws.place import ANN, Place, open_place
+from tests.server.ws.place import ANN, BOB, Place, open_place
 from tests.wire import SECONDS, Lost, WireClient, WireError, open_client, open_socket
 
 
@@ -331,3 +335,38 @@ async def test_the_published_schema_is_served(place: Place) -> None:
     assert published["protocol"] == 1
     assert "agui.RunStartedEvent" in published["$defs"]
     assert {"hello", "run.start", "session.subscribe"} <= set(published["methods"])
+
+
+async def test_a_session_that_gets_the_id_of_a_deleted_one_is_its_new_owners_alone(
+    place: Place,
+) -> None:
+    async with open_client(place.url, token=ANN) as ann, open_client(place.url, token=BOB) as bob:
+        await ann.request("session.create", session="main-session")
+        await ann.subscribe("main-session")
+        await place.state["inbox"].delete_session("main-session")
+        await bob.request("session.create", session="main-session", title="mine")
+        ann_before = len(ann.frames)
+        with pytest.raises(WireError, match="not_found"):
+            await ann.subscribe("main-session")
+        with pytest.raises(WireError, match="not_found"):
+            await start(ann, "main-session", "m1", "hello")
+        await start(bob, "main-session", "m2", "a secret")
+        await bob.subscribe("main-session")
+        await bob.frame("session.update", lambda f: f["patch"].get("status") == "COMPLETED")
+        assert "main-session" not in json.dumps(ann.frames[ann_before:])
+
+
+async def test_a_request_that_breaks_is_logged_without_what_people_wrote(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = await place.session()
+    async with place.state["store"].write() as db:
+        await append_messages(db, broken, [Message("m1", "user", "hi", datetime.now(UTC))])
+        text = '{"what somebody wrote'
+        await db.execute(sa.text("UPDATE message SET metadata_json = :text"), {"text": text})
+    async with open_client(place.url, token=ANN) as client:
+        with pytest.raises(WireError, match="internal"):
+            await client.request("session.subscribe", session=broken)
+        assert (await client.request("session.create"))["status"] == "IDLE"
+    assert "[ws] session.subscribe failed" in caplog.text
+    assert "somebody" not in caplog.text
