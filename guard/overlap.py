@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from guard.noise import masked
 
-MIN_LINES = 4
-"""Two results with fewer lines between them are told apart by each: a count, a state, a price."""
+MIN_LINES = 8
+"""Two results with fewer lines between them are told apart by each: a count, a step, a price."""
 
 _LINE_NUMBER = re.compile(r"\A\s*[0-9]+\s*[:|\t→]")
 """As tools put before each line of a file."""

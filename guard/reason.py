@@ -5,14 +5,10 @@ guesses, made to miss rather than to accuse: only rules beside the default one l
 """
 
 import re
-from collections.abc import Iterator
 
-from guard.canonical import decode
-from guard.noise import has_any, masked
-
-HEAD_CHARACTERS = 300
-TAIL_CHARACTERS = 300
-"""Where a result says how it went: at once, or last."""
+from guard.complaint import is_usage, opens_as_failure
+from guard.noise import has_any, masked, without_colours
+from guard.verdict import HEAD_CHARACTERS, TAIL_CHARACTERS, failure_of, last_line
 
 MAX_QUOTED_CHARACTERS = 600
 """Of a reason before it is made plain."""
@@ -23,55 +19,36 @@ MAX_QUOTE_CHARACTERS = 200
 MAX_MIXED_CHARACTERS = 1000
 """Up to here a program's complaint is looked for among its other output."""
 
-MAX_FAILURE_CHARACTERS = 20_000
-"""A longer result is not decoded only to learn why it failed."""
+MAX_COLOURED_CHARACTERS = 20_000
+"""Of a text with colours, the part in which its reason is looked for."""
 
 MAX_REASON_CHARACTERS = 160
 
 MAX_ARGUMENTS_CHARACTERS = 2_000
 """Of the arguments in which the words of a reason are looked for."""
 
-_OPENS_AS_ERROR = re.compile(
-    r"[\s*!✗✘❌⚠️]{0,6}(?:<(?:tool_use_)?error>|\[?(?:error|exception|failure|fatal|traceback"
-    r"|unauthori[sz]ed|forbidden|permission denied|access denied"
-    r"|denied by|declined by|refused by|rejected by"
-    r"|invalid|malformed|command timed out|bad request|nothing happens|no such |no file open"
-    r"|incorrect|wrong\b|not (?:quite|correct|valid|allowed|permitted|accepted)\b|syntax error"
-    r"|unknown (?:tool|command|action|option|syntax)|missing\b|no replacement was"
-    r"|(?:params|parameters?|arguments?|input) must\b"
-    r"|failed to|could(?: not|n't) |can(?:not|'t) |unable to"
-    r"|\d{3} (?:un|bad|not|for|too|internal|serv|gate))"
-    r"|\S{1,40} is (?:required|not allowed|not defined|not a valid)|[\w.]{0,60}Error\b"
-    r"|[\w .]{1,40}\bnot found\b"
-    r"|\[?(?:your|the) (?:\w+ ){0,2}(?:edit|change|patch|command|input|call)s? "
-    r"(?:(?:has|have|was|were|could|did) (?:not\b|failed|introduced)|failed|is not\b)"
-    r"|(?:file|path|directory|module|element|tool)\b[^\n]{1,200}?\b"
-    r"(?:not found\b|does not exist|already exists))",
+_EXIT = re.compile(
+    r"[\s\[(]*(?:<returncode>|(?:the )?(?:process |command )?"
+    r"(?:(?:exited|failed|finished|completed) with |returned )?(?:non-zero )?"
+    r"(?:exit |return )(?:code|status):? "
+    r"|(?:process |command )?exited with code:? )(-?\d+)",
     re.IGNORECASE,
 )
-"""How a text begins whose first words are the failure. "No results" is an answer, not a failure."""
-
-_VERDICT = re.compile(
-    r'"(?P<key>errors?|success|ok|is_?[eE]rror|exit_?[cC]ode|return_?[cC]ode|status(?:_?[cC]ode)?)"'
-    r'\s*:\s*(?P<value>"[^"]{0,40}|[^\s,}]{1,40})'
-)
-"""A field in which an object says how the call went."""
-
-_VERDICT_KEYS = ('"error', '"success"', '"ok"', '"is', '"exit', '"return', '"status')
-
-_EXIT = re.compile(r"\s*(?:<returncode>|exit code:? |exited with code )(-?\d+)", re.IGNORECASE)
-"""How a command's result begins that is text and not an object."""
+"""How a command's result begins, or its last line, that is text and not an object."""
 
 _ERRNO = re.compile(
-    r"(?:No such file or directory|Permission denied|command not found|Is a directory"
+    r"(?:^fatal: .*|No such file or directory|Permission denied|command not found|Is a directory"
     r"|Not a directory|File exists|Read-only file system|Operation not permitted"
-    r"|[Ss]yntax error.*|unexpected EOF.*|invalid option.*|missing operand.*"
+    r"|[Ss]yntax error.*|unexpected EOF.*|invalid option.*|(?:missing|extra) operand.*"
     r"|must be a directory|[Uu]nknown (?:option|primary|predicate).*"
-    r"|missing argument.*|illegal option.*|Invalid argument|No space left on device)$"
+    r"|missing argument.*|illegal option.*|Invalid argument|No space left on device"
+    r"|没有那个文件或目录|权限不够|未找到命令|是一个目录|不是目录|文件已存在|只读文件系统"
+    r"|不允许的操作|无效的参数|设备上没有空间)$"
 )
 """How a line ends in which a program, named first, tells what went wrong."""
 
 _ERRNO_WORDS = (
+    "fatal: ",
     " directory",
     "Permission denied",
     "command not found",
@@ -83,28 +60,39 @@ _ERRNO_WORDS = (
     "invalid option",
     "illegal option",
     "nknown ",
-    "missing operand",
+    " operand",
     " argument",
     "No space left on device",
 )
 """One of them is in every such line; the longer they are, the faster it is known that none is."""
 
-_FRAMES = re.compile(r"</?\w+>|^\s*try '.*$|^usage:.*$", re.IGNORECASE)
-"""What stands around a reason or behind it."""
+_CHINESE_ERRNO = ("目录", "权限", "命令", "文件", "操作", "参数", "空间")
+
+_COLON = re.compile(r": |：")
+
+_NODE = re.compile(r"(?:node:\S+|(?:file://)?/\S+):\d+\n[^\0]{0,600}?\n\w*Error\b")
+"""How the trace of a script begins: with the place and its line."""
 
 _RAISED = re.compile(
-    r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*", re.MULTILINE
+    r"^(?:Uncaught )?(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)|Error)\b.*",
+    re.MULTILINE,
 )
 """The line of a traceback that tells the reason; programs may print after it."""
 
 _QUOTED = re.compile(
     rf"(?<!\w)'[^'\n]{{0,{MAX_QUOTE_CHARACTERS}}}'(?!\w)"
     rf"|\"[^\"\n]{{0,{MAX_QUOTE_CHARACTERS}}}\"|`[^`'\n]{{0,{MAX_QUOTE_CHARACTERS}}}[`']"
+    rf"|[“「『《‘][^”」』》’\n]{{0,{MAX_QUOTE_CHARACTERS}}}[”」』》’]"
 )
 """What a reason quotes is the argument, which a model words anew each time."""
 
-_WORDS = re.compile(r"""[^\s"'`,;:=()\[\]{}<>|\\]{3,}""")
+_WORDS = re.compile(r"""[^\s"'`,;:=()\[\]{}<>|\\\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]{3,}""")
 """Names, paths and numbers, as they stand in arguments and in reasons alike."""
+
+_CHINESE_WORDS = re.compile(r"[\u4e00-\u9fff]{2,}")
+
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
+"""How JSON may spell what is not ASCII."""
 
 _COMMON = frozenset(
     """again all and any are argument been before can cannot command could denied directory does
@@ -121,7 +109,9 @@ _HEX = re.compile(r"\b(?:0x[0-9a-fA-F]+\b|(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0
 
 _TRANSPORT = re.compile(
     r"time[d\s-]*out|rate.?limit|too many requests|temporar|connection (?:reset|refused|aborted)"
-    r"|\b(?:429|502|503|504)\b|service unavailable|bad gateway|overloaded|try again later",
+    r"|\b(?:429|502|503|504)\b|service unavailable|bad gateway|overloaded|try again later"
+    r"|econn(?:refused|reset|aborted)|etimedout|could not resolve|name resolution"
+    r"|超时|繁忙|限流|过于频繁|稍后(?:再|重)|连接被?(?:拒绝|重置|中断)",
     re.IGNORECASE,
 )
 
@@ -129,14 +119,18 @@ _WAITING = re.compile(
     r'"(?:status|state)"\s*:\s*"(?:running|queued|in_progress|in progress|not_ready)"'
     r"|<(?:status|state|retrieval_status)>\s*(?:running|queued|in_progress|not_ready|timeout)"
     r"|\b(?:status|state): (?:running|queued|in progress)\b"
-    r"|\b(?:process|command|job|task|build) (?:is )?still running\b",
+    r"|\b(?:process|command|job|task|build) (?:is )?still running\b"
+    r"|(?:状态|status|state)\"?\s*[:：]\s*\"?(?:运行中|正在运行|排队中|进行中|执行中)",
 )
 """How a result says that what was asked about goes on. `pending` is not among them: orders are."""
 
-_SLEEP = re.compile(r"\bsleep\s+(?:[5-9]|[0-9]{2,})(?![0-9]*\.)")
+_SLEEP = re.compile(
+    r"\bsleep(?:\s+(?:-s(?:econds)?\s+)?|\(\s*)(?:[5-9]|[0-9]{2,})(?![0-9]*\.)", re.IGNORECASE
+)
 """A command that lets at least five seconds pass before it looks."""
 
 _WAITING_WORDS = ("running", "queued", "progress", "not_ready", "timeout")
+_CHINESE_WAITING = ("运行中", "正在运行", "排队中", "进行中", "执行中")
 
 
 def error_class(text: str, arguments: str = "") -> str | None:
@@ -147,23 +141,46 @@ def error_class(text: str, arguments: str = "") -> str | None:
         arguments: Of the call. A reason names what was asked for, which is no part of it: a model
             asks for something else each time, and fails for the same reason.
     """
-    reason = _reason(text)
+    if "\x1b" in text[:HEAD_CHARACTERS]:
+        text = without_colours(text[:MAX_COLOURED_CHARACTERS])
+    reason = _reason(text, arguments)
     return None if reason is None else _normalised(reason, arguments)
 
 
-def _reason(text: str) -> str | None:
+def _reason(text: str, arguments: str) -> str | None:
     """The words that tell why the call failed; None when it did not."""
-    if text.startswith("{"):
-        return _object_reason(text)
-    exit_code = _EXIT.match(text)
-    if exit_code is not None:
-        if exit_code[1] == "0":
-            return None
-        last = _last_line(text[exit_code.end() :][-TAIL_CHARACTERS:])
-        return f"exit {exit_code[1]}: {last}" if last else None
-    if _OPENS_AS_ERROR.match(text):
+    if not text:
+        return None
+    if text.startswith(("{", "[{")):
+        return failure_of(text)
+    at_once = _EXIT.match(text)
+    if at_once is not None:
+        return _silent_or(at_once[1], text[at_once.end() :].lstrip(" :.])"))
+    code, before = _exited(text)
+    if code == "0":
+        return None
+    if opens_as_failure(text) or (text[0] in "nf/" and _NODE.match(text)):
         return _raised(text) or text[:HEAD_CHARACTERS]
-    return _errno(text)
+    if is_usage(text, arguments):
+        lines = text[:MAX_MIXED_CHARACTERS].split("\n")
+        return next((line for line in lines if "rror: " in line), lines[0])
+    return _silent_or(code, before) if code else _errno(text)
+
+
+def _silent_or(code: str, output: str) -> str | None:
+    """The last words of a command that failed; None for one that did not, or without a word."""
+    last = last_line(output) if code != "0" else ""
+    return f"exit {code}: {last}" if last else None
+
+
+def _exited(text: str) -> tuple[str, str]:
+    """The code with which a command ended by the last line of its result, and what is before."""
+    tail = text[-TAIL_CHARACTERS:]
+    if "xit" not in tail and "eturn " not in tail:
+        return "", ""
+    before, _, last = tail.rstrip().rpartition("\n")
+    found = _EXIT.match(last)
+    return ("", "") if found is None else (found[1], before)
 
 
 def is_transport(reason: str) -> bool:
@@ -173,72 +190,15 @@ def is_transport(reason: str) -> bool:
 
 def says_it_waits(text: str) -> bool:
     """Whether the result says of what was asked about that it goes on."""
-    head = text[:HEAD_CHARACTERS].lower()
-    return has_any(head, _WAITING_WORDS) and _WAITING.search(head) is not None
+    head = text[:HEAD_CHARACTERS]
+    head = (_unescaped(head) if "\\u" in head else head).lower()
+    words = _WAITING_WORDS if head.isascii() else _WAITING_WORDS + _CHINESE_WAITING
+    return has_any(head, words) and _WAITING.search(head) is not None
 
 
 def sleeps(arguments: str) -> bool:
     """Whether the call lets time pass before it looks, as a shell does between two looks."""
-    return "sleep" in arguments and _SLEEP.search(arguments) is not None
-
-
-def _object_reason(text: str) -> str | None:
-    """Why the call failed whose result is the object *text*."""
-    if not _says_failed(text[:HEAD_CHARACTERS]) and not (
-        len(text) > HEAD_CHARACTERS and _says_failed(text[-TAIL_CHARACTERS:])
-    ):
-        return None
-    if len(text) > MAX_FAILURE_CHARACTERS:
-        return "error"
-    try:
-        fields = decode(text)
-    except ValueError:
-        return "error"
-    assert isinstance(fields, dict), "it begins with a brace"
-    names = ("error", "errors", "message", "detail")
-    words = [word for name in names for word in _words(fields.get(name))]
-    if words:
-        return ": ".join(words)
-    for name in ("stderr", "output", "stdout"):
-        output = fields.get(name)
-        last = _last_line(output) if isinstance(output, str) else ""
-        if last:
-            return last
-    return None if _exits(fields) else "error"
-
-
-def _says_failed(part: str) -> bool:
-    if not has_any(part, _VERDICT_KEYS):
-        return False
-    return any(_is_failure(found["key"], found["value"]) for found in _VERDICT.finditer(part))
-
-
-def _is_failure(key: str, value: str) -> bool:
-    """Whether a field with this *value*, as it begins in JSON, says that the call failed."""
-    if key in ("success", "ok"):
-        return value == "false"
-    if key.startswith("status"):
-        return value.strip('"').lower() in ("error", "failed", "failure") or (
-            key != "status" and value[:1] in ("4", "5") and len(value) == 3
-        )
-    if key.startswith(("exit", "return")):
-        return value.lstrip("-").isdigit() and value != "0"
-    return value not in ("null", "false", "0", '"', "{", "[", "{}", "[]")
-
-
-def _exits(fields: dict[str, object]) -> bool:
-    """A command that failed without a word; `grep` does so when it finds nothing."""
-    return any(name in fields for name in ("exit_code", "exitCode", "returncode", "return_code"))
-
-
-def _words(value: object) -> Iterator[str]:
-    if isinstance(value, str) and value:
-        yield value
-    elif isinstance(value, dict):
-        for name in ("type", "code", "message", "error"):
-            yield from _words(value.get(name))
-    elif isinstance(value, list) and value:
-        yield from _words(value[0])
+    return has_any(arguments, ("sleep", "Sleep")) and _SLEEP.search(arguments) is not None
 
 
 def _errno(text: str) -> str | None:
@@ -247,26 +207,22 @@ def _errno(text: str) -> str | None:
     Outputs of several processes run into each other in another order each time.
     """
     part = text[:MAX_MIXED_CHARACTERS]
-    if not has_any(part, _ERRNO_WORDS):
+    if not has_any(part, _ERRNO_WORDS) and (part.isascii() or not has_any(part, _CHINESE_ERRNO)):
         return None
-    found = [line for line in part.split("\n") if ": " in line and _ERRNO.search(line)]
+    found = [line for line in part.split("\n") if _COLON.search(line) and _ERRNO.search(line)]
     return min(found) if found else None
 
 
-def _last_line(text: str) -> str:
-    for line in reversed(text.split("\n")):
-        stripped = _FRAMES.sub("", line).strip()
-        if stripped:
-            return stripped
-    return ""
-
-
 def _raised(text: str) -> str:
-    """What a traceback ends with; the frames before it are the same for many reasons."""
-    if not text.startswith("Traceback"):
+    """What a traceback tells; its frames are the same for many reasons."""
+    if text.startswith("Traceback"):
+        found = _RAISED.findall(text[-TAIL_CHARACTERS:])
+        return found[-1] if found else last_line(text)
+    head = text[:MAX_MIXED_CHARACTERS]
+    if not has_any(head, ("\n    at ", "\n\tat ", "\ngoroutine ")):
         return ""
-    found = _RAISED.findall(text[-TAIL_CHARACTERS:])
-    return found[-1] if found else _last_line(text[-TAIL_CHARACTERS:])
+    found = _RAISED.findall(head)
+    return found[0] if found else head.split("\n", 1)[0]
 
 
 def _normalised(reason: str, arguments: str) -> str:
@@ -274,5 +230,20 @@ def _normalised(reason: str, arguments: str) -> str:
     if arguments:
         asked = set(_WORDS.findall(arguments[:MAX_ARGUMENTS_CHARACTERS])) - _COMMON
         named = _WORDS.sub(lambda word: "·" if word[0] in asked else word[0], named)
+        if _CHINESE_WORDS.search(named):
+            named = _without_chinese(named, arguments[:MAX_ARGUMENTS_CHARACTERS])
     plain = _HEX.sub("·", masked(named))
     return " ".join(plain.lower().split())[:MAX_REASON_CHARACTERS]
+
+
+def _without_chinese(reason: str, arguments: str) -> str:
+    """*reason* without the Chinese words of the arguments: no blank sets them apart in it."""
+    asked = set(_CHINESE_WORDS.findall(_unescaped(arguments)))
+    for word in sorted(asked, key=lambda word: (-len(word), word)):
+        reason = reason.replace(word, "·")
+    return reason
+
+
+def _unescaped(text: str) -> str:
+    """JSON's text with the letters that it may spell as codes."""
+    return _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text)

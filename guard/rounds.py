@@ -181,10 +181,15 @@ def round_call(
         error_class=reason or None,
         result_class=ResultClass(content, found.result_digest),
         kind=kind,
-        waits=kind == "wait" or sleeps(call.arguments_json) or says_it_waits(content),
+        waits=kind == "wait" or (kind != "send" and _waits(call)),
         harness=harness,
         known=known,
     )
+
+
+def _waits(call: NoProgressCall) -> bool:
+    """Whether the call looks like a wait; what is sent is `queued` and no wait for that."""
+    return sleeps(call.arguments_json) or says_it_waits(call.result_content)
 
 
 def round_of(

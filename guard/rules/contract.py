@@ -30,6 +30,8 @@ class Field:
     """What it has to reach; the task is done when every field with one has reached it."""
     initial: Value | None = None
     """Before the first call, where known; without it the first value seen is the start."""
+    label: str = ""
+    """What texts call it, where that is not its name."""
 
     def __post_init__(self) -> None:
         if (self.counts == "reaches") != (self.target is not None):
@@ -109,11 +111,11 @@ class Contract:
         )
 
     def _open(self, state: ContractState) -> tuple[str, ...]:
-        """The fields that have not reached their target, each once; all of those without one."""
+        """What texts call the fields that are not at their target; all of those without one."""
         pairs = zip(self.fields, state.last, strict=True)
         return tuple(
             dict.fromkeys(
-                part.name
+                part.label or part.name
                 for part, now in pairs
                 if part.target is None or not _same(now, part.target)
             )

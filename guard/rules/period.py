@@ -1,5 +1,6 @@
 """Rounds in turn: A, B, A, B, or up to five of them, with the same results each time."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from guard.rounds import LOOP_CODE, NONE, Asks, Decision, Event, Turn
@@ -57,7 +58,7 @@ class Period:
             (event.action_key, *state.action_keys)[:MAX_PERIOD],
             held,
         )
-        found = cycle_of(grown)
+        found = longest_of(grown)
         if found.laps < self.nudge_laps:
             return grown, NONE
         grown = replace(grown, is_nudged=True)
@@ -77,11 +78,19 @@ class Period:
 
 
 def cycle_of(state: PeriodState) -> Cycle:
-    """The cycle that *state* is in after its last round."""
+    """The smallest cycle that *state* is in after its last round."""
+    return next(_cycles(state), NO_CYCLE)
+
+
+def longest_of(state: PeriodState) -> Cycle:
+    """The cycle with the most laps: one of five may end like one of three for a round."""
+    return max(_cycles(state), key=lambda cycle: cycle.laps, default=NO_CYCLE)
+
+
+def _cycles(state: PeriodState) -> Iterator[Cycle]:
     if len(set(state.action_keys)) < 2:
-        return NO_CYCLE
+        return
     for period, count in enumerate(state.held_rounds, MIN_PERIOD):
         laps = count // period + 1
         if laps >= 2 and len(set(state.action_keys[:period])) >= 2:
-            return Cycle(period, laps)
-    return NO_CYCLE
+            yield Cycle(period, laps)

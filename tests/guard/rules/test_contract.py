@@ -21,7 +21,7 @@ from guard.rounds import (
 )
 from guard.rules.contract import Contract, Counts, Field
 from tests.guard.history import History
-from tests.guard.rules.rounds import WAIT, call, decisions, wait
+from tests.guard.rules.rounds import WAIT, call, decisions, rounds, wait
 
 RESEARCH = Contract(
     (
@@ -120,6 +120,13 @@ def test_a_failed_call_beside_another_tells_nothing_that_it_did() -> None:
         history.messages[-1] = {**history.messages[-1], "values": told}
     events = [one for one in stored_events(history.messages) if isinstance(one, StoredRound)]
     assert [event.values for event in events] == [{"evidence_count": 1}, None]
+
+
+def test_what_is_open_is_named_by_its_label() -> None:
+    parts = (Field("a", "reaches", True, False, label="the first source"), Field("b", "grows"))
+    rule = Contract(parts, stop_after=1)
+    [stop] = decisions(rule, rounds(("x", 1)))
+    assert stop.fields == ("the first source", "b")
 
 
 def test_what_another_run_found_before_is_a_step_that_tells_nothing() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.alike import result_class
+from guard.noise import masked
 from guard.reason import error_class, is_transport, says_it_waits, sleeps
 from tests.guard.test_properties import ANY_TEXT, JSON
 
@@ -51,6 +52,69 @@ from tests.guard.test_properties import ANY_TEXT, JSON
          "open: ·: no such file or directory"),
         ('Traceback (most recent call last):\n  File "a.py", line 3\nKeyError: 7\n', "keyerror: 7"),
         ("Traceback (most recent call last):\n  oddly", "oddly"),
+        ("错误：找不到文件", "错误：找不到文件"),
+        ("【错误】参数无效", "【错误】参数无效"),
+        ("API 调用失败：余额不足", "api 调用失败：余额不足"),
+        ("❌ 保存失败", "❌ 保存失败"),
+        ("无法连接到数据库", "无法连接到数据库"),
+        ("该用户不存在。", "该用户不存在。"),
+        ("未知错误", "未知错误"),
+        ("参数 path 不能为空", "参数 path 不能为空"),
+        ("a.txt\ncp: x: 没有那个文件或目录\nb.txt", "cp: x: 没有那个文件或目录"),
+        ("mkdir: 无法创建目录“x”: 权限不够", "mkdir: 无法创建目录·: 权限不够"),
+        ("Usage: find-user <name>\n", "usage: find-user <name>"),
+        ("用法：query [选项] FILE", "用法：query [选项] file"),
+        ("usage: run [-h] --in IN\nrun: error: --in is needed", "run: error: --in is needed"),
+        ('{"exit_code":2,"output":"Usage: run <name>\\n"}', "usage: run"),
+        ('{"content":[{"type":"text","text":"no row"}],"isError":true}', "text: no row"),
+        ('[{"type":"text","text":"Error: no row"}]', "error: no row"),
+        ('{"content":"Error: no row"}', "error: no row"),
+        ('{"message":"Not Found","documentation_url":"https://a.b"}', "not found"),
+        ('{"code":40001,"msg":"invalid credential"}', "invalid credential"),
+        ('{"errcode":40001,"errmsg":"invalid credential"}', "invalid credential"),
+        ('{"code":1,"stdout":"","stderr":"sh: x: not here"}', "sh: x: not here"),
+        ('{"status":404,"body":"no page"}', "no page"),
+        ('{"state":"failed","reason":"quota"}', "quota"),
+        ('{"result":{"error":"no table"}}', "no table"),
+        ('{"success":false,"data":{"message":"deep"}}', "deep"),
+        ("HTTP/1.1 503 Service Unavailable\n\n<html>",
+         "http/1.1 503 service unavailable <html>"),
+        ("Request failed with status code 404", "request failed with status code 404"),
+        ("<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title>",
+         "<!doctype html> <html><head><title>502 bad gateway</title>"),
+        ("compiling\na.c: bad\n[The command completed with exit code 1.]", "exit 1: a.c: bad"),
+        ("compiling\na.c: bad\nexit status 2", "exit 2: a.c: bad"),
+        ("node:internal/modules/cjs/loader:10\n  throw err;\n  ^\n\nError: Cannot find 'x'\n"
+         "    at Module._load (node:internal:1)\n", "error: cannot find ·"),
+        ("/app/a.js:3\n  foo();\n  ^\n\nReferenceError: foo is not there\n    at /app/a.js:3:5",
+         "referenceerror: foo is not there"),
+        ("panic: index out of range\n\ngoroutine 1 [running]:\nmain.main()\nexit status 2",
+         "panic: index out of range"),
+        ("thread 'main' panicked at src/main.rs:2:5:\nno",
+         "thread · panicked at src/main.rs:2:5: no"),
+        ("src/a.ts(3,5): error TS2304: Cannot find 'x'.",
+         "src/a.ts(3,5): error ts2304: cannot find ·."),
+        ("\x1b[1m\x1b[31merror\x1b[0m: could not compile", "error: could not compile"),
+        ("'foo' is not recognized as a command", "· is not recognized as a command"),
+        ("ENOENT: no file, open 'x'", "enoent: no file, open ·"),
+        ("rpc error: code = NotFound", "rpc error: code = notfound"),
+        ("Message: no such element: #b", "message: no such element: #b"),
+        ("thread 'main' (4711) panicked at a.rs:2:5:", "thread · (·) panicked at a.rs:2:5:"),
+        ('{"detail":[{"loc":["body","name"],"msg":"field required","type":"missing"}]}',
+         "missing: field required"),
+        ('{"exit_code":1,"output":"F.\\nE  assert 3 == 4\\n1 failed in 0.03s"}',
+         "f. e assert 3 == 4"),
+        ('{"exit_code":1,"output":"a.go:9: got 4\\nFAIL\\nexit status 1\\nFAIL\\ta/b\\t0.003s"}',
+         "a.go:9: got 4"),
+        ('{"exit_code":1,"output":"Not equal: 3, 4\\n\\nRan 4 tests\\n\\nFAILED (failures=1)"}',
+         "not equal: 3, 4"),
+        ('{"exit_code":1,"stderr":" x\\n\\nTests:  1 failed\\nTime: 2.1 s\\nRan all test suites."}',
+         "x"),
+        ("1 failed in 0.03s\n[exit code: 1]", "exit 1: 1 failed in ·s"),
+        ("remote: denied\nfatal: unable to access 'https://a'", "fatal: unable to access ·"),
+        ("An error occurred (AccessDenied)", "an error occurred (accessdenied)"),
+        ("用户拒绝了该操作", "用户拒绝了该操作"),
+        ("请求超时（3000毫秒）", "请求超时（·毫秒）"),
     ],
 )  # fmt: skip
 def test_a_failure_has_its_reason(text: str, reason: str) -> None:
@@ -67,6 +131,10 @@ def test_a_failure_has_its_reason(text: str, reason: str) -> None:
         ("not json at all {", "Error: not json", "error: not ·"),
         ("print('this and that')", "Error: fix this and retry", "error: fix this and retry"),
         ("x/8wx $sp", "Error: nothing at 0x7ffd10", "error: nothing at ·"),
+        ('{"city":"北京"}', "未找到城市北京", "未找到城市·"),
+        ('{"city":"\\u4e0a\\u6d77"}', "未找到城市上海", "未找到城市·"),
+        ('{"path":"/a/1.txt"}', "找不到文件/a/1.txt，请检查", "找不到文件·，请检查"),
+        ('{"name":"张三"}', '{"success":false,"msg":"用户张三不存在"}', "用户·不存在"),
     ],
 )  # fmt: skip
 def test_what_was_asked_for_is_no_part_of_the_reason(
@@ -95,7 +163,35 @@ def test_what_was_asked_for_is_no_part_of_the_reason(
         "<returncode>1</returncode>\n<output></output>",
         "def test():\n    raise Error",
         '{"status":"pending","exit_code":0}',
-        "usage: tool [-h] [--all]",
+        '{"exit_code":0,"state":"done","output":"usage: tool [-h]"}',
+        '{"jobs":[{"id":1,"status":"failed"}]}',
+        '{"code":500,"name":"a shoe"}',
+        '{"code":1007,"message":"Mend the page","state":"open"}',
+        '{"code":20000,"msg":"no more"}',
+        '{"code":1,"msg":"查询成功"}',
+        '{"status":404,"name":"order"}',
+        '{"content":"Error: told by a log","isError":false}',
+        "Usage: 45% of the disk",
+        "Usage statistics for May",
+        "Memory usage: 3 MB",
+        "Error: printed\n[exit code: 0]",
+        "nothing\nfound\n[exit code: 0]",
+        "Errors: 0",
+        "Error handling was added",
+        "errors.py\nmain.py",
+        "Terror attacks in fiction",
+        "edit: done",
+        "没有错误。",
+        "错误：0",
+        "共 3 个错误：",
+        "已修复语法错误。",
+        "未找到匹配项",
+        "没有找到相关结果",
+        "暂无数据",
+        "错误日志为空",
+        "失败案例分析.md",
+        "超时时间设置为 30 秒",
+        "无法无天.mp4",
         "Notable changes since 1.2",
         "Your edits are saved",
         "The input looks right",
@@ -103,6 +199,23 @@ def test_what_was_asked_for_is_no_part_of_the_reason(
 )
 def test_an_answer_is_no_failure(text: str) -> None:
     assert error_class(text) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_failure"),
+    [
+        ('{"command":"tool --help"}', False),
+        ('{"command":"tool -h"}', False),
+        ('{"command":"tool help"}', False),
+        ('{"command":"man tool"}', False),
+        ('{"command":"tool -x"}', True),
+        ("", True),
+    ],
+)
+def test_how_a_program_is_called_is_a_failure_unless_it_was_asked_for(
+    arguments: str, is_failure: bool
+) -> None:
+    assert (error_class("usage: tool [-h] [--all]", arguments) is not None) is is_failure
 
 
 @pytest.mark.parametrize(
@@ -130,6 +243,29 @@ def test_an_answer_is_no_failure(text: str) -> None:
             "order 6f1c2a3b-0002-4a4a-8b8b-0123456789ab was made",
         ),
         ("warning: attempt 3, slow", "warning: attempt 4, slow"),
+        ("warning #3: slow", "warning #4: slow"),
+        ("try 3 of 9: slow", "try 4 of 9: slow"),
+        ("done in 2m 13s", "done in 1h 1m 58s"),
+        ("real\t0m0.003s\nx", "real\t0m0.013s\nx"),
+        ("took 1.2e-05s for it", "took 3.4e-06s for it"),
+        ("took 1,234 milliseconds", "took 987 milliseconds"),
+        ("seen 3 days ago", "seen a week ago"),
+        ("耗时 12 秒，无变化", "耗时 9.5 秒，无变化"),
+        ("第 3 次重试，无变化", "第 4 次重试，无变化"),
+        ("[1] 12345\nstart: not here", "[1] 12399\nstart: not here"),
+        ("Started server process [4711]", "Started server process [4822]"),
+        ("pid=123 is gone", "pid=456 is gone"),
+        ("listening on port 43121", "listening on port 51011"),
+        ("127.0.0.1:43122 refused", "127.0.0.1:51013 refused"),
+        ("java.lang.Object@1b6d3586 is null", "java.lang.Object@4554617c is null"),
+        (
+            r"wrote C:\Users\me\AppData\Local\Temp\tmpab\out",
+            r"wrote C:\Users\me\AppData\Local\Temp\tmpcd\out",
+        ),
+        ("\x1b[31mno\x1b[0m in 3 ms", "no in 4 ms"),
+        ("rows: 40%|## | 4/10 [00:01<00:02, 2.7it/s]", "rows: 40%|## | 4/10 [00:03<00:05, 1it/s]"),
+        ("req_011CSHoEeqs5C35K2UU refused", "req_011CSZzYyqs5C35K2UX refused"),
+        ('{"rows":[],"ts":1764545657}', '{"rows":[],"ts":1764545699}'),
         ("one more line\n" * 500 + "in 3 ms", "one more line\n" * 500 + "in 99 ms"),
         (
             '{"session_id":"s1","output":"at 0x12","exit_code":1,"output_file":"s1.out"}',
@@ -157,6 +293,14 @@ def test_volatile_parts_and_order_do_not_set_results_apart(left: str, right: str
         ('{"stdout":"0x1136 in f"}', '{"stdout":"0x113a in f"}'),
         ("sent to 0x" + "ab" * 20, "sent to 0x" + "cd" * 20),
         ("line 7 of file", "line 8 of file"),
+        ("port 8080 is taken", "port 8081 is taken"),
+        ("row 5m", "row 6m"),
+        ("chapter 3h", "chapter 4h"),
+        ("due in 3 days", "due in 5 days"),
+        ("process 3 of 9", "process 4 of 9"),
+        ("第 3 页", "第 4 页"),
+        ("共 3 条", "共 4 条"),
+        ("user@abcdef12.example.com", "user@abcdef34.example.com"),
     ],
 )
 def test_what_changes_in_substance_is_another_result(left: str, right: str) -> None:
@@ -177,6 +321,10 @@ def test_what_changes_in_substance_is_another_result(left: str, right: str) -> N
         ("Command still running (session a-b, pid 7)", True),
         ("the lights are still running", False),
         ("x" * 1000 + '{"status":"running"}', False),
+        ("状态：运行中", True),
+        ('{"status":"排队中"}', True),
+        ('{"\\u72b6\\u6001":"\\u8fd0\\u884c\\u4e2d"}', True),
+        ("行动计划", False),
     ],
 )
 def test_a_wait_says_so_at_its_beginning(text: str, waits: bool) -> None:
@@ -190,6 +338,8 @@ def test_a_wait_says_so_at_its_beginning(text: str, waits: bool) -> None:
         ('{"command":"sleep 5 && gh run view"}', True),
         ('{"command":"sleep 1; ls"}', False),
         ('{"command":"sleep 0.5"}', False),
+        ('{"command":"Start-Sleep -Seconds 30; Get-Job"}', True),
+        ("import time; time.sleep(30)", True),
         ('{"command":"grep -rn asleep 30"}', False),
         ('{"query":"how long do cats sleep"}', False),
     ],
@@ -200,7 +350,8 @@ def test_a_command_that_sleeps_before_it_looks_is_a_wait(arguments: str, waits: 
 
 @pytest.mark.parametrize(
     ("reason", "helps"),
-    [("request timed out", True), ("429 too many requests", True), ("table 4290 is gone", False)],
+    [("request timed out", True), ("429 too many requests", True), ("table 4290 is gone", False)]
+    + [("connect econnrefused", True), ("系统繁忙，请稍后再试", True), ("用户不存在", False)],
 )
 def test_another_try_helps_against_an_outage_only(reason: str, helps: bool) -> None:
     assert is_transport(reason) is helps
@@ -233,10 +384,29 @@ def test_any_text_has_a_class_and_maybe_a_reason(text: str, before: str) -> None
         "file a ",
         "`'",
         "/s 9",
+        "错误",
+        "a不",
+        "9次",
+        "usage: a ",
+        "\x1b[",
+        "1,2",
+        "1m ",
+        "A@0",
+        "exit code 1\n",
+        "Temp/",
     ],
 )
 def test_a_hostile_text_costs_no_more_than_its_looked_at_part(part: str) -> None:
     text = part * 200_000
-    for tried in (text, "Error: " + text, "{" + text, '{"error":"' + text, text + " --:--"):
+    for tried in (
+        text,
+        "Error: " + text,
+        "usage: a " + text,
+        "错" + text,
+        "{" + text,
+        '{"error":"' + text,
+        text + " --:--",
+    ):
         error_class(tried)
         result_class(tried, "digest")
+    masked(text[:64_000] + " 3 ms, 9 it/s, 9秒, 1m 3s")  # some rules mask a whole result

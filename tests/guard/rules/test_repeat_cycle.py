@@ -5,9 +5,10 @@ from itertools import groupby
 import pytest
 from hypothesis import given
 
+from guard.policies import STRICT
 from guard.rounds import TURN, Event, Round, round_of
 from guard.rules.repeat_cycle import RepeatCycle
-from tests.guard.rules.rounds import EVENTS, asked, call, rounds
+from tests.guard.rules.rounds import EVENTS, asked, call, lived, rounds
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -55,3 +56,9 @@ def test_the_streak_is_the_length_of_the_run_of_equal_actions(events: list[Event
 def test_a_persons_message_starts_over() -> None:
     events: list[Event] = [*rounds(("a", 1), ("a", 1)), TURN, *rounds(("a", 1), ("a", 1))]
     assert asked(RepeatCycle(), events) == {"nudge": [2, 5], "stop": []}
+
+
+def test_a_message_that_is_queued_is_no_wait() -> None:
+    sent = call("send_sms:hello", '{"status":"queued"}', kind="send")
+    rulings = lived(STRICT, [[sent]] * 3)
+    assert [ruling.stop is not None for ruling in rulings] == [False, False, True]
