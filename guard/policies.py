@@ -242,8 +242,8 @@ _LOOPS = (
     Use(NoProgress()),
     Use(Period()),
     Use(InterleavedRepeat(nudge_at=(4,), stop_at=6)),
-    Use(SameError(nudge_at=(4,), stop_at=7, across_tools=True)),
-    Use(NoNews(nudge_at=(5,), stop_at=7)),
+    Use(SameError(nudge_at=(4,), stop_at=8, across_tools=True)),
+    Use(NoNews(nudge_at=(5,), stop_at=8, window_rounds=10)),
     Use(little_news()),
     Use(SameResult(), "nudge"),
 )
@@ -260,7 +260,7 @@ STRICT = Policy(
     has_wait_lane=True,
     free_retries=3,
 )
-"""For runs that nobody should pay for twice: a loop ends after six or seven rounds."""
+"""For runs that nobody should pay for twice: a loop ends after six to ten rounds."""
 
 UNATTENDED = Policy(
     "unattended@1",
@@ -283,7 +283,7 @@ RESEARCH = Policy(
         Use(InterleavedRepeat(nudge_at=(4, 7), stop_at=10, window_rounds=15)),
         Use(SameError(nudge_at=(4, 7), stop_at=10)),
         Use(NoNews(nudge_at=(5, 8), stop_at=12, window_rounds=16, memory_rounds=32)),
-        Use(little_news(nudge_at=(7, 11), stop_at=15, window_rounds=18)),
+        Use(little_news(nudge_at=(9, 12), stop_at=15, window_rounds=18)),
         Use(SameResult(nudge_at=(6, 12)), "nudge"),
         Use(Waiting(rounds=120, elapsed_ms=6 * _HOUR_MS)),
         Use(Budget(Limits(rounds=500, retries=30))),

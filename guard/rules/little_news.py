@@ -7,7 +7,7 @@ from guard.rules.no_news import NoNews
 
 
 def little_news(
-    nudge_at: tuple[int, ...] = (7,),
+    nudge_at: tuple[int, ...] = (8,),
     stop_at: int | None = 10,
     window_rounds: int = 12,
     memory_rounds: int = 8,

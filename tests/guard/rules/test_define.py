@@ -52,7 +52,7 @@ def test_a_table_gives_a_rule_its_numbers_and_its_mode() -> None:
     }
     uses = {use.rule.id: use for use in define_policy("mine@2", UNATTENDED, tables).uses}
     assert uses["interleaved_repeat"].rule == InterleavedRepeat((3, 5), 8)
-    assert uses["same_error"] == Use(SameError((4,), 7, gap_rounds=0), "observe")
+    assert uses["same_error"] == Use(SameError((4,), 8, gap_rounds=0), "observe")
     assert uses["repeat_cycle"].rule == RepeatCycle(2, frozenset({"send", "write"}))
     assert uses["waiting"].rule == Waiting(9, 12 * 3600 * 1000)
     budget = uses["budget"].rule
@@ -110,7 +110,7 @@ def test_a_defined_policy_judges_by_its_own_numbers() -> None:
         ({"same_error": {"nudge_at": [4, 4]}}, "same_error.nudge_at: must be a list of whole"),
         ({"same_error": {"nudge_at": 4}}, "same_error.nudge_at: must be a list of whole"),
         ({"same_error": {"gap_rounds": -1}}, "same_error.gap_rounds: must be a whole number from "),
-        ({"no_news": {"stop_at": 10}}, "no_news.stop_at: must be at most window_rounds, which is"),
+        ({"no_news": {"stop_at": 11}}, "no_news.stop_at: must be at most window_rounds, which is"),
         ({"waiting": {"elapsed_ms": 0}}, "waiting.elapsed_ms: must be a whole number from 1"),
         ({"budget": {"calls": 0}}, "budget.calls: must be a whole number from 1"),
         ({"budget": {"limits": {}}}, "budget.limits: there is no such field; known are mode, rou"),

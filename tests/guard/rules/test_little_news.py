@@ -57,12 +57,12 @@ def tail(number: int) -> str:
 def test_one_call_whose_results_overlap_is_reminded_of_and_ended(result: object) -> None:
     assert callable(result)
     events = rounds(*[("edit 1:1 import json", result(number)) for number in range(11)])
-    assert asked(RULE, events) == {"nudge": [8], "stop": [11]}
+    assert asked(RULE, events) == {"nudge": [9], "stop": [11]}
 
 
 def test_an_edit_and_a_script_in_turn_are_seen_as_well() -> None:
     cycle = [("edit", edited(n)) if n % 2 else ("run", run_again(n)) for n in range(12)]
-    assert asked(RULE, rounds(*cycle)) == {"nudge": [9], "stop": [12]}
+    assert asked(RULE, rounds(*cycle)) == {"nudge": [10], "stop": [12]}
 
 
 def test_the_escaped_lines_of_a_json_result_are_lines() -> None:
@@ -73,7 +73,7 @@ def test_the_escaped_lines_of_a_json_result_are_lines() -> None:
 def test_an_odd_call_between_does_not_hide_it() -> None:
     work = [("edit", edited(number)) for number in range(6)]
     events = rounds(*work, ("look", "something new"), *work[:5])
-    assert asked(RULE, events) == {"nudge": [9], "stop": [12]}
+    assert asked(RULE, events) == {"nudge": [10], "stop": [12]}
 
 
 @pytest.mark.parametrize("result", [scrolled, log, tail], ids=["scroll", "log", "tail"])
@@ -158,6 +158,6 @@ def test_it_asks_for_nothing_before_ten_rounds_show_little(events: list[Event]) 
 
 @given(st.lists(ROUNDS, max_size=40))
 def test_whatever_is_no_news_is_little_news(events: list[Event]) -> None:
-    strict = NoNews((7,), 10, window_rounds=12, memory_rounds=8)
+    strict = NoNews((8,), 10, window_rounds=12, memory_rounds=8)
     ends = asked(strict, events)["stop"]
     assert not ends or asked(RULE, events)["stop"][0] <= ends[0]

@@ -43,7 +43,7 @@ def loop(rule: Rule[Any], name: str, reminds: int) -> list[Event]:
         (Period(), 6),
         (InterleavedRepeat((4,), 6), 4),
         (NoNews((5,), 7), 6),
-        (little_news(), 8),
+        (little_news(), 9),
         (SameError((4,), 7), 4),
     ],
 )

@@ -40,12 +40,12 @@ async def test_a_cycle_of_two_is_reminded_of_and_stopped(tmp_path: Path, sqlite_
         assert events[-1]["message"] == run.outcome_text
         assert failed is not None
         assert failed.message == run.outcome_text
-        assert run.rounds == len(gateway.requests) == 9
+        assert run.rounds == len(gateway.requests) == 10
         assert [(d.round, d.verdict, d.rule) for d in decisions if d.verdict != "none"] == [
             (6, "nudge", "period"),
             (7, "nudge", "interleaved_repeat"),
             (8, "nudge", "interleaved_repeat"),
-            (9, "abort", "no_news"),
+            (10, "abort", "period"),
         ]
         told = [(number, nudge.rule) for number, nudge in replayed.nudges]
         assert told == [
@@ -54,10 +54,10 @@ async def test_a_cycle_of_two_is_reminded_of_and_stopped(tmp_path: Path, sqlite_
             for found in d.findings
             if found.given == "nudge"
         ]
-        assert [(number, stop.rule) for number, stop in replayed.stops] == [(9, "no_news")]
+        assert [(number, stop.rule) for number, stop in replayed.stops] == [(10, "period")]
         assert {d.policy for d in decisions} == {"strict@1"}
         assert decisions[-1].stop_reason == "no_progress_loop"
-        assert [len(notices_in(r)) for r in gateway.requests] == [0] * 6 + [1, 3, 4]
+        assert [len(notices_in(r)) for r in gateway.requests] == [0] * 6 + [1, 3, 4, 4]
         assert_prefixes(gateway.requests)
 
 
@@ -65,7 +65,7 @@ async def test_other_rules_go_on_after_a_restart_with_the_same_requests(
     tmp_path: Path, database_url: str
 ) -> None:
     hang = reply("…", quirks=Quirks(before_headers=NEVER))
-    script = [*[LOOK, SEARCH] * 3, LOOK, hang, SEARCH, LOOK]
+    script = [*[LOOK, SEARCH] * 3, LOOK, hang, SEARCH, LOOK, SEARCH]
     async with serve_gateway(script, title=is_title) as gateway:
         settings = governed(tmp_path, database_url, gateway.url, 'main = "strict@1"')
         async with open_house(settings) as house:
@@ -76,7 +76,7 @@ async def test_other_rules_go_on_after_a_restart_with_the_same_requests(
             events = await house.ended(session)
             assert events[-1]["code"] == "no_progress_loop"
             [run] = await house.runs(session)
-            assert (run.attempt, run.rounds) == (2, 9)
+            assert (run.attempt, run.rounds) == (2, 10)
         assert gateway.requests[7].body == gateway.requests[8].body
         assert_prefixes(gateway.requests)
 
