@@ -8,15 +8,16 @@ import pytest
 
 from server.store.engine import Store, open_store
 from server.store.migrate import migrate
-from tests.forkserver import FORKS
+from tests.forkserver import FORKS, MCP_FORKS
 from tests.postgres import PostgresServer, open_postgres
 
 
 @pytest.fixture(scope="session", autouse=True)
 def forks() -> Iterator[None]:
-    """Ends the process from which commands are forked."""
+    """Ends the processes from which commands are forked."""
     yield
     FORKS.close()
+    MCP_FORKS.close()
 
 
 @pytest.fixture(scope="session")

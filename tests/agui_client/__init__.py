@@ -31,10 +31,9 @@ class AguiClient:
         asked = {"url": f"{url}/agui", "headers": headers, "threadId": thread_id, "turns": turns}
         return await self._run(asked)
 
-    async def replay(self, events: Sequence[Mapping[str, object]]) -> dict[str, Any]:
-        """Give the client *events* as if a server had sent them."""
-        result = await self._run({"events": events})
-        return {**result["turns"][0], "warnings": result["warnings"]}
+    async def replay(self, *streams: Sequence[Mapping[str, object]]) -> dict[str, Any]:
+        """Give one client after the other a stream of events as if a server had sent it."""
+        return await self._run({"streams": streams})
 
     async def _run(self, asked: Mapping[str, object]) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(

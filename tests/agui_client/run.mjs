@@ -1,7 +1,7 @@
 // Drives the real AG-UI client and prints, as JSON, what it made of a server or of given events.
 //
 //   node run.mjs '{"url": …, "headers": …, "threadId": …, "turns": [{"id", "text", …}]}'
-//   node run.mjs '{"events": [ …AG-UI events… ]}'
+//   node run.mjs '{"streams": [[ …AG-UI events… ], …]}'
 
 import { AbstractAgent, HttpAgent } from "@ag-ui/client";
 import { from } from "rxjs";
@@ -56,6 +56,12 @@ async function converse({ url, headers, threadId, turns }) {
   return results;
 }
 
+async function replay({ streams }) {
+  const results = [];
+  for (const events of streams) results.push(await take(new Replay(events), {}));
+  return results;
+}
+
 const asked = JSON.parse(process.argv[2]);
-const turns = asked.events ? [await take(new Replay(asked.events), {})] : await converse(asked);
+const turns = asked.streams ? await replay(asked) : await converse(asked);
 process.stdout.write(JSON.stringify({ turns, warnings }) + "\n");

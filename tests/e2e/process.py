@@ -3,9 +3,7 @@
 import asyncio
 import re
 import signal
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,7 +20,6 @@ GATEWAY_KEY = "sk-gateway-key-0815"
 START_SECONDS = 40.0
 STOP_SECONDS = 20.0
 
-_ROOT = Path(__file__).parents[2]
 _ADDRESS = re.compile(r"http://\S+")
 
 
@@ -77,36 +74,31 @@ class Installation:
             }
         named = {f"HEADWAY_{name}": value for name, value in (settings | self.variables).items()}
         inherited = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.folder)}
-        return inherited | {"PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "error"} | named
+        return inherited | named
 
     async def serve(self) -> ForkedProcess:
         """Start a server; whoever calls ends it."""
-        with self._open_log() as log:
-            return await FORKS.spawn(["serve"], self.environment(), self.folder, log)
-
-    def _open_log(self) -> IO[bytes]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self._log_path.open("ab")
-
-    async def spawn(self, *arguments: str) -> Process:
-        """Start a command as a shell does; whoever calls ends it."""
-        with self._open_log() as log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "server", *arguments,
-                stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=log,
-                env=self.environment(), cwd=self.folder,
-            )  # fmt: skip
+        return await self._fork("serve")
 
     async def run(self, *arguments: str) -> tuple[int, str]:
         """Exit code of a command that ends by itself, and what it said on standard error."""
         before = len(self.log)
-        process = await self.spawn(*arguments)
+        process = await self._fork(*arguments)
         try:
             async with asyncio.timeout(START_SECONDS):
-                await process.communicate()
+                code = await process.wait()
         finally:
-            await _kill(process)
-        return process.returncode or 0, self.log[before:]
+            await kill(process)
+        return code, self.log[before:]
+
+    async def _fork(self, *arguments: str) -> ForkedProcess:
+        with self._open_log() as log:
+            order = ["headway", *arguments]
+            return await FORKS.spawn(order, self.environment(), self.folder, log)
+
+    def _open_log(self) -> IO[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self._log_path.open("ab")
 
 
 class ServerProcess:
@@ -162,7 +154,7 @@ class ServerProcess:
 
     async def sigkill(self) -> None:
         """End it as a lost machine does."""
-        await _kill(self._process)
+        await kill(self._process)
 
     async def sigterm(self) -> float:
         """End it as an operator does: seconds until it was gone, with nothing to complain of.
@@ -198,12 +190,11 @@ async def open_server(place: Installation) -> AsyncIterator[ServerProcess]:
         print(place.log[before:])
         raise
     finally:
-        await _kill(process)
+        await kill(process)
 
 
-async def _kill(process: Process | ForkedProcess) -> None:
-    if process.returncode is None:
-        process.kill()
+async def kill(process: ForkedProcess) -> None:
+    """End it as a lost machine does, unless it has ended."""
+    process.kill()
     await process.wait()
-    if process.stdout is not None:
-        await process.stdout.read()  # else its pipe is closed by the garbage collector
+    await process.stdout.read()  # else its pipe is closed by the garbage collector

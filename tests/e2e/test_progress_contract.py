@@ -9,10 +9,11 @@ import aiohttp
 from tests.e2e import dingtalk_chat
 from tests.e2e.feishu_chat import CHAT, card_with, cards, connected, installed, sessions
 from tests.e2e.process import ADMIN, ANN, Installation, ServerProcess, open_server
-from tests.fakes.docs_server import COMMAND, FACT
+from tests.fakes.docs_server import FACT, docs_command
 from tests.fakes.feishu import serve_feishu
 from tests.fakes.llm import call, forever, reply, serve_gateway
 from tests.house import is_title
+from tests.server.test_cli import run
 from tests.toml import write_config
 from tests.wire import open_client
 
@@ -53,8 +54,7 @@ STEPS = [
     reply(calls=[call("docs__search_docs", {"query": " agent  memory update"})]),
 ]
 
-SECTIONS: dict[str, dict[str, Any]] = {
-    "mcp.docs": {**COMMAND, "kind": "read"},
+CONTRACTS: dict[str, dict[str, Any]] = {
     "mcp.docs.contracts.search_docs": {
         "identity": ["query"],
         "fold_case": True,
@@ -62,6 +62,11 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "result_ids": "documents.id",
     },
 }
+
+
+def configured(folder: Path) -> str:
+    """A configuration file with the server and its contracts; its path."""
+    return write_config(folder, {"mcp.docs": {**docs_command(), "kind": "read"}} | CONTRACTS)
 
 
 async def rounds_of(server: ServerProcess, run_id: str, token: str) -> list[dict[str, Any]]:
@@ -83,7 +88,7 @@ async def change_session(server: ServerProcess, session_id: str, changes: object
 
 async def test_the_run_ends_at_step_four_with_one_fact_and_one_gap(tmp_path: Path) -> None:
     async with serve_gateway(STEPS, title=is_title) as gateway:
-        place = Installation(tmp_path, gateway.url, {"CONFIG": write_config(tmp_path, SECTIONS)})
+        place = Installation(tmp_path, gateway.url, {"CONFIG": configured(tmp_path)})
         async with open_server(place) as server, open_client(server.url, token=ANN) as client:
             await client.request("session.create", session="s1")
             followed = await client.subscribe("s1")
@@ -122,6 +127,20 @@ async def test_the_run_ends_at_step_four_with_one_fact_and_one_gap(tmp_path: Pat
     recorded = json.dumps(rounds, ensure_ascii=False)
     assert FACT not in recorded
     assert "memory" not in recorded
+    code, replayed, error_output = await run(
+        place.environment(), "replay", session["id"], "--rounds", folder=tmp_path
+    )
+    assert (code, error_output) == (0, "")
+    assert "default@1     stops after 4 (progress_contract 2, no_progress): 0 rounds" in replayed
+    assert f"  run {run_id}: contract two-sources@3, no_progress\n" in replayed
+    assert [line.split()[1:] for line in replayed.splitlines() if "  state " in line] == [
+        ["state", "1,", "open_gaps", "2", "→", "1"],
+        ["state", "2,", "source-1", "false", "→", "true"],
+        ["state", "2,", "1", "without", "progress"],
+        ["state", "2,", "2", "without", "progress"],
+    ]
+    assert FACT not in replayed
+    assert "memory" not in replayed
 
 
 async def test_a_bot_tells_what_was_verified_and_what_is_missing(tmp_path: Path) -> None:
@@ -130,7 +149,7 @@ async def test_a_bot_tells_what_was_verified_and_what_is_missing(tmp_path: Path)
         serve_feishu() as feishu,
         serve_gateway(script, title=is_title) as gateway,
         open_server(
-            installed(tmp_path, gateway.url, feishu, CONFIG=write_config(tmp_path, SECTIONS))
+            installed(tmp_path, gateway.url, feishu, CONFIG=configured(tmp_path))
         ) as server,
     ):
         await connected(feishu)
@@ -144,9 +163,11 @@ async def test_a_bot_tells_what_was_verified_and_what_is_missing(tmp_path: Path)
         assert "第二个独立来源" in card.text
         assert FACT in card.text
         assert card.buttons == []
+        assert card.text.endswith("❌ 任务失败")
         assert len([r for r in gateway.requests if not is_title(r)]) == 5
         [session] = await sessions(server)
         assert session["executionError"]["code"] == "no_progress"
+        assert card.text.count(session["executionError"]["message"]) == 1
 
 
 async def test_a_dingtalk_card_tells_it_as_well(tmp_path: Path) -> None:
@@ -155,9 +176,7 @@ async def test_a_dingtalk_card_tells_it_as_well(tmp_path: Path) -> None:
         dingtalk_chat.open_platform() as platform,
         serve_gateway(script, title=is_title) as gateway,
         open_server(
-            dingtalk_chat.installed(
-                tmp_path, gateway.url, platform, CONFIG=write_config(tmp_path, SECTIONS)
-            )
+            dingtalk_chat.installed(tmp_path, gateway.url, platform, CONFIG=configured(tmp_path))
         ) as server,
     ):
         await platform.connected()
@@ -181,7 +200,7 @@ async def test_a_goal_that_is_reached_ends_the_run_though_the_model_would_go_on(
     reached = {**CONTRACT, "items": CONTRACT["items"][:1]}
     script = [*STEPS[:2], reply("已确认 F1。", calls=[call("docs__open_doc", {"id": "A1"})])]
     async with serve_gateway(forever(*script), title=is_title) as gateway:
-        place = Installation(tmp_path, gateway.url, {"CONFIG": write_config(tmp_path, SECTIONS)})
+        place = Installation(tmp_path, gateway.url, {"CONFIG": configured(tmp_path)})
         async with open_server(place) as server, open_client(server.url, token=ANN) as client:
             await client.request("session.create", session="s1")
             await client.subscribe("s1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server.store.engine import open_store
-from tests.e2e.process import ANN, Installation, open_server
+from tests.e2e.process import ANN, Installation, kill, open_server
 from tests.e2e.storm import MOMENTS, Model, Storm
 from tests.fakes.llm import NEVER, Quirks, reply, serve_gateway
 from tests.house import is_title
@@ -74,12 +74,11 @@ async def test_a_first_start_that_was_killed_while_it_made_the_tables_can_be_rep
     async def has_begun() -> bool:
         return await asyncio.to_thread((place.data_dir / "headway.db").exists)
 
-    process = await place.spawn("serve")
+    process = await place.serve()
     try:
         await until(has_begun)
     finally:
-        process.kill()
-        await process.communicate()
+        await kill(process)
     async with open_server(place) as server:
         status, _ = await server.get("/readyz")
         assert status == 200

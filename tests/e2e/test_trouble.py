@@ -51,8 +51,9 @@ class Trouble:
         """The server is up, and says what is wrong with its store."""
         status, _ = await self.server.get("/healthz")
         assert status == 200
-        status, body = await self.server.get("/readyz")
-        assert (status, body["status"]) == (503, "not_ready")
+        await until(self._is_not_ready)  # the last answer is told for a few seconds more
+        _, body = await self.server.get("/readyz")
+        assert body["status"] == "not_ready"
         assert not body["checks"]["store"]["ok"]
         assert words in body["checks"]["store"]["reason"]
 
@@ -83,6 +84,10 @@ class Trouble:
     async def _is_ready(self) -> bool:
         status, _ = await self.server.get("/readyz")
         return status == 200
+
+    async def _is_not_ready(self) -> bool:
+        status, _ = await self.server.get("/readyz")
+        return status == 503
 
     async def _has_rested(self) -> bool:
         session = await self.server.session(SESSION)

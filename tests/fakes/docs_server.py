@@ -6,15 +6,13 @@ Whatever is searched for, the same document is found and one source is still mis
 times in the results are new with every call, as those of real services are.
 """
 
-import sys
 import uuid
 from datetime import UTC, datetime
 from typing import Any
 
 from mcp.server import MCPServer
 
-COMMAND: dict[str, Any] = {"command": sys.executable, "args": ["-m", "tests.fakes.docs_server"]}
-"""The settings of this server."""
+from tests.forkserver import MCP_FORKS
 
 FACT = "F1：记忆在每轮结束后更新"
 
@@ -39,5 +37,16 @@ def open_doc(id: str) -> dict[str, Any]:
     return {"ok": True, "id": id, "facts": facts, **_noise()}
 
 
-if __name__ == "__main__":
+def docs_command() -> dict[str, Any]:
+    """The settings of this server."""
+    command, *arguments = MCP_FORKS.command("docs_server")
+    return {"command": command, "args": arguments}
+
+
+def main() -> None:
+    """Run it as a process."""
     server.run("stdio")
+
+
+if __name__ == "__main__":
+    main()

@@ -35,6 +35,7 @@ from mcp.shared.exceptions import MCPError
 from PIL import Image
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tests.forkserver import MCP_FORKS
 from tests.waiting import until
 
 Context = ServerRequestContext[Any, Any]
@@ -346,11 +347,13 @@ async def journalled(folder: Path, line: str, times: int = 1) -> None:
 
 def command_of(folder: Path, *options: str) -> dict[str, Any]:
     """The settings of a server that is spoken to over stdio."""
-    return {"command": sys.executable, "args": [*_arguments(folder), *options]}
+    command, *arguments = MCP_FORKS.command("mcp_server", str(folder), *options)
+    return {"command": command, "args": arguments}
 
 
-def _arguments(folder: Path) -> list[str]:
-    return ["-m", "tests.fakes.mcp_server", str(folder)]
+def unforked_command_of(folder: Path) -> dict[str, Any]:
+    """The same with nothing between who starts it and its process."""
+    return {"command": sys.executable, "args": ["-m", "tests.fakes.mcp_server", str(folder)]}
 
 
 def free_port() -> int:
@@ -361,13 +364,11 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running(
-    folder: Path, port: int, *options: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running(folder: Path, port: int, *options: str) -> AsyncIterator[None]:
     """The server as a process on *port*, once it can be reached; leaving kills it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *_arguments(folder), "--port", str(port), *options
-    )
+    arguments = ("mcp_server", str(folder), "--port", str(port), *options)
+    with (folder / "errors").open("ab") as errors:
+        process = await MCP_FORKS.spawn(arguments, os.environ, folder, errors)
 
     async def answers() -> bool:
         try:
@@ -379,10 +380,9 @@ async def running(
 
     try:
         await until(answers, 30)
-        yield process
+        yield
     finally:
-        if process.returncode is None:
-            process.kill()
+        process.kill()
         await process.wait()
 
 

@@ -28,13 +28,12 @@ def environment(data_dir: Path, **variables: str) -> Mapping[str, str]:
 
 @asynccontextmanager
 async def started(
-    environ: Mapping[str, str], *arguments: str, folder: Path
+    environ: Mapping[str, str], *arguments: str, folder: Path, is_forked: bool = True
 ) -> AsyncIterator[Process]:
     """The command as a process, which is killed if it is still there in the end."""
+    command = FORKS.command("headway") if is_forked else [sys.executable, "-m", "server"]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "server",
+        *command,
         *arguments,
         stdin=PIPE,
         stdout=PIPE,
@@ -60,7 +59,7 @@ async def ending(process: Process) -> tuple[int, str, str]:
 async def run(environ: Mapping[str, str], *arguments: str, folder: Path) -> tuple[int, str, str]:
     """Exit code and both outputs of a command that is forked, see `tests.forkserver`."""
     with tempfile.TemporaryFile() as errors:
-        process = await FORKS.spawn(arguments, environ, folder, errors)
+        process = await FORKS.spawn(["headway", *arguments], environ, folder, errors)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 out = await process.stdout.read()
@@ -90,16 +89,19 @@ def type_in(process: Process, text: str, *, is_last: bool = True) -> None:
 
 
 @asynccontextmanager
-async def serving(environ: Mapping[str, str], folder: Path) -> AsyncIterator[tuple[Process, str]]:
+async def serving(
+    environ: Mapping[str, str], folder: Path, *, is_forked: bool = True
+) -> AsyncIterator[tuple[Process, str]]:
     """A server process and its address."""
-    async with started(environ, "serve", "--port", "0", folder=folder) as process:
+    arguments = ("serve", "--port", "0")
+    async with started(environ, *arguments, folder=folder, is_forked=is_forked) as process:
         url = (await line_with(process, "serves at")).split()[-1]
         yield process, url
 
 
 async def test_a_newcomer_gets_a_link_that_logs_him_in(tmp_path: Path) -> None:
     environ = environment(tmp_path / "data")
-    async with serving(environ, tmp_path) as (process, url):
+    async with serving(environ, tmp_path, is_forked=False) as (process, url):
         link = (await line_with(process, "#token=")).split()[-1]
         address, _, token = link.partition("/#token=")
         assert address == url
@@ -199,7 +201,8 @@ async def test_the_doctor_says_what_is_wrong_and_how_to_mend_it(tmp_path: Path) 
 async def test_a_conversation_in_the_terminal(tmp_path: Path) -> None:
     environ = environment(tmp_path / "data")
     async with serving(environ, tmp_path) as (_, url):
-        async with started(environ, "chat", "--url", url, folder=tmp_path) as process:
+        chat = started(environ, "chat", "--url", url, folder=tmp_path, is_forked=False)
+        async with chat as process:
             type_in(process, "hello\n")
             code, out, err = await ending(process)
     assert (code, err) == (0, "")

@@ -68,8 +68,10 @@ async def test_a_value_that_the_sdk_refuses_stops_the_start(
 async def test_without_the_extra_the_server_runs(tmp_path: Path) -> None:
     folder = without_opentelemetry(tmp_path)
     environ = environment(tmp_path / "data")
-    async with serving(environ, folder) as (_, url):
-        async with started(environ, "chat", "--url", url, folder=folder) as process:
+    # Unforked, since this is about what is imported at start.
+    async with serving(environ, folder, is_forked=False) as (_, url):
+        chat = started(environ, "chat", "--url", url, folder=folder, is_forked=False)
+        async with chat as process:
             type_in(process, "hello\n")
             code, out, err = await ending(process)
     assert (code, err) == (0, "")

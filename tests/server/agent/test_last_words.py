@@ -15,7 +15,7 @@ from server.store.approvals import open_approvals
 from server.store.messages import load_from
 from server.tools.mcp import contracts_of
 from tests.fakes.clock import Clock
-from tests.fakes.docs_server import COMMAND
+from tests.fakes.docs_server import docs_command
 from tests.fakes.llm import Quirks, call, refuse, reply, serve_gateway
 from tests.house import is_title, open_house
 from tests.server.agent.test_exploration import known_of
@@ -150,8 +150,8 @@ async def test_replay_of_a_session_judges_as_its_run_did(tmp_path: Path, sqlite_
         for query in ("Agent memory", "agent  memory", "AGENT memory", "agent MEMORY") * 4
     ]
     config = (
-        f"[mcp.docs]\ncommand = {json.dumps(COMMAND['command'])}\n"
-        f"args = {json.dumps(COMMAND['args'])}\n"
+        f"[mcp.docs]\ncommand = {json.dumps(docs_command()['command'])}\n"
+        f"args = {json.dumps(docs_command()['args'])}\n"
         "[mcp.docs.contracts.search_docs]\nfold_case = true\nsqueeze_blanks = true\n"
         'result_ignores = ["request_id", "fetched_at"]\n'
     )

@@ -24,6 +24,7 @@ from tests.fakes.mcp_server import (
     journal_of,
     journalled,
     running,
+    unforked_command_of,
 )
 from tests.server.tools.conftest import decoded, error_of
 from tests.server.tools.mcp_place import Place, open_place
@@ -129,7 +130,8 @@ async def test_child_sees_the_given_variables_and_no_secrets(
 async def test_frozen_server_holds_up_neither_a_stop_nor_the_end(
     tmp_path: Path, context: ToolContext
 ) -> None:
-    async with open_place(tmp_path, context, kind="read") as place:
+    # Unforked, so that the process which is ended is the server's own.
+    async with open_place(tmp_path, context, **unforked_command_of(tmp_path), kind="read") as place:
         frozen = asyncio.create_task(place.call("freeze"))
         await journalled(tmp_path, "frozen")
         stuck = asyncio.create_task(place.call("say", text="x" * 3_000_000))  # no pipe holds that

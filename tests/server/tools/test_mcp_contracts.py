@@ -15,7 +15,7 @@ from server.settings import McpSettings
 from server.settings_tools import ToolContractSettings
 from server.tools.mcp import McpServer, contracts_of
 from server.tools.mcp_keeper import RemoteTool
-from tests.fakes.docs_server import COMMAND
+from tests.fakes.docs_server import docs_command
 from tests.fakes.llm import call, reply, serve_gateway
 from tests.house import is_title, open_house, settings_for
 from tests.toml import write_config
@@ -105,7 +105,7 @@ def test_a_wrong_contract_is_refused(contract: dict[str, Any], reason: str) -> N
 
 
 def test_a_wrong_contract_stops_the_start_and_is_named(tmp_path: Path, sqlite_url: str) -> None:
-    sections = {"mcp.docs": COMMAND, "mcp.docs.contracts.search_docs": {"nudge_at": [5]}}
+    sections = {"mcp.docs": docs_command(), "mcp.docs.contracts.search_docs": {"nudge_at": [5]}}
     config = write_config(tmp_path, sections)
     with pytest.raises(SettingsError, match=r"\[mcp\.docs\] contracts search_docs"):
         settings_for(tmp_path, sqlite_url, None, HEADWAY_CONFIG=config)
@@ -136,7 +136,7 @@ async def test_tools_without_a_schema_are_named_with_their_first_result(
     tmp_path: Path, sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     contracts = {"result_ids": "documents.id"}
-    sections = {"mcp.docs": COMMAND, "mcp.docs.contracts.search_docs": contracts}
+    sections = {"mcp.docs": docs_command(), "mcp.docs.contracts.search_docs": contracts}
     look = reply(
         calls=[call("docs__search_docs", {"query": "q"}), call("docs__open_doc", {"id": "A1"})]
     )
@@ -158,7 +158,7 @@ async def test_the_record_says_that_the_numbers_are_the_tools_own(
     tmp_path: Path, sqlite_url: str
 ) -> None:
     numbers = {"result_ids": "documents.id", "nudge_at": [2], "stop_at": 3}
-    sections = {"mcp.docs": COMMAND, "mcp.docs.contracts.search_docs": numbers}
+    sections = {"mcp.docs": docs_command(), "mcp.docs.contracts.search_docs": numbers}
     search = reply(calls=[call("docs__search_docs", {"query": "q"})])
     look = reply(calls=[call("list_dir", {"path": "."})])
     async with serve_gateway([look, *[search] * 3], title=is_title) as gateway:

@@ -64,14 +64,14 @@ SEQUENCES: list[tuple[str, list[dict[str, Any]]]] = [
 
 
 async def test_our_checker_and_the_client_agree(agui: AguiClient) -> None:
-    for name, events in SEQUENCES:
-        result = await agui.replay(events)
+    replayed = await agui.replay(*(events for _, events in SEQUENCES))
+    for (name, events), turn in zip(SEQUENCES, replayed["turns"], strict=True):
         try:
             check_sequence(events)
         except RuleBroken:
-            assert result["failure"] is not None, f"the client takes {name}"
+            assert turn["failure"] is not None, f"the client takes {name}"
         else:
-            assert result["failure"] is None, f"the client refuses {name}: {result['failure']}"
+            assert turn["failure"] is None, f"the client refuses {name}: {turn['failure']}"
 
 
 async def test_the_client_takes_whatever_a_log_can_hold(agui: AguiClient, place: Place) -> None:
@@ -104,11 +104,12 @@ async def test_the_client_takes_whatever_a_log_can_hold(agui: AguiClient, place:
         await client.subscribe(session_id, after=0)
         await client.event(session_id, "RUN_FINISHED")
         result = await agui.replay(client.followed[session_id].events)
-    assert result["failure"] is None
+    [turn] = result["turns"]
+    assert turn["failure"] is None
     assert result["warnings"] == []
-    roles = [message["role"] for message in result["messages"]]
+    roles = [message["role"] for message in turn["messages"]]
     assert roles == ["user", "reasoning", "assistant", "tool", "user", "activity", "assistant"]
-    texts = {message["id"]: message.get("content") for message in result["messages"]}
+    texts = {message["id"]: message.get("content") for message in turn["messages"]}
     assert texts["a1"] == "let me 看"
     assert texts["m2"] == "faster"
 
