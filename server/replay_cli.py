@@ -1,7 +1,8 @@
 """`headway replay`: policies over transcripts and stored sessions, on the command line."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +11,20 @@ import typer
 from guard import Rules
 from guard.policies import POLICIES, Policy
 from server.agent.policies import prices_of
-from server.errors import BadRequest, NotFound
+from server.errors import BadRequest, NotFound, StoreUnavailable
+from server.message import clean_text
 from server.replay import Costs, Label, Trace, replay
 from server.replay_read import read_labels, read_session, read_traces, trace_files
-from server.replay_text import cost_lines, trace_lines
+from server.replay_text import cost_lines, shown, trace_lines
 from server.settings import Settings
 from server.store.engine import open_store
 from server.tools.mcp import contracts_of
 
 LABELS_NAME = "labels.json"
 """Looked for beside the transcripts."""
+
+MOST_NAMED = 5
+"""Labels without a trace that are named; of more the number is told."""
 
 
 def add_replay(cli: typer.Typer, load: Callable[[], Settings]) -> None:
@@ -44,31 +49,49 @@ def add_replay(cli: typer.Typer, load: Callable[[], Settings]) -> None:
     ) -> None:
         """Show where policies would have reminded the model or stopped a run, and the cost."""
         try:
-            known = _labels(Path(target), labels)
-            for line in _lines(load, target, _policies(load, policy), known, rounds, summary):
+            known = _labels(target, labels)
+            seen: set[str] = set()
+            for line in _lines(
+                _traces(load, target), _policies(load, policy), known, seen, rounds, summary
+            ):
                 typer.echo(line)
         except (BadRequest, NotFound) as error:
             typer.echo(f"✗ {error}", err=True)
             raise typer.Exit(1) from None
+        if labels is not None or os.path.isdir(target):
+            _tell_unknown(known, seen)
 
 
 def _lines(
-    load: Callable[[], Settings],
-    target: str,
+    traces: Iterable[Trace],
     policies: Sequence[Policy],
     labels: Mapping[str, Label],
+    seen: set[str],
     by_round: bool,
     is_summary: bool,
 ) -> Iterator[str]:
-    """Trace by trace, then the tables; a trace in which no policy speaks is in the tables only."""
+    """Trace by trace, then the tables; a transcript in which no policy speaks is in these only.
+
+    Args:
+        seen: Gets the ids of all traces.
+    """
     costs = Costs(policies, labels)
-    for trace in _traces(load, target):
+    for trace in traces:
+        seen.add(trace.id)
         made = [replay(policy, trace) for policy in policies]
         costs.add(trace, made)
-        speaks = by_round or not Path(target).exists() or any(one.has_spoken for one in made)
+        speaks = by_round or trace.is_session or any(one.has_spoken for one in made)
         if speaks and not is_summary:
             yield from trace_lines(trace, made, labels.get(trace.id), by_round=by_round)
     yield from cost_lines(costs, has_labels=bool(labels))
+
+
+def _tell_unknown(labels: Mapping[str, Label], seen: Set[str]) -> None:
+    """Say which labels were of no use: a mistyped id would be missing from the costs unseen."""
+    unknown = [shown(trace_id) for trace_id in labels if trace_id not in seen]
+    if unknown:
+        named = ", ".join(unknown[:MOST_NAMED]) + (", …" if len(unknown) > MOST_NAMED else "")
+        typer.echo(f"! {len(unknown)} labels name no trace that was read: {named}", err=True)
 
 
 def _policies(load: Callable[[], Settings], names: list[str] | None) -> list[Policy]:
@@ -82,18 +105,22 @@ def _policies(load: Callable[[], Settings], names: list[str] | None) -> list[Pol
     return [known[name] for name in dict.fromkeys(names or POLICIES)]
 
 
-def _labels(target: Path, given: Path | None) -> Mapping[str, Label]:
+def _labels(target: str, given: Path | None) -> Mapping[str, Label]:
     if given is not None:
         return read_labels(given)
-    beside = (target if target.is_dir() else target.parent) / LABELS_NAME
-    return read_labels(beside) if target.exists() and beside.is_file() else {}
+    if not os.path.exists(target):  # `Path.exists` raises for what is too long for a name
+        return {}
+    path = Path(target)
+    beside = (path if path.is_dir() else path.parent) / LABELS_NAME
+    return read_labels(beside) if beside.is_file() else {}
 
 
 def _traces(load: Callable[[], Settings], target: str) -> Iterator[Trace]:
-    path = Path(target)
-    if path.exists():
-        for file in trace_files(path):
+    if os.path.exists(target):
+        for file in trace_files(Path(target)):
             yield from read_traces(file)
+    elif os.sep in target or target.endswith((".jsonl", ".jsonl.gz")):
+        raise NotFound(f"there is no file or folder {target}")
     else:
         yield asyncio.run(_session(load(), target))
 
@@ -101,5 +128,15 @@ def _traces(load: Callable[[], Settings], target: str) -> Iterator[Trace]:
 async def _session(settings: Settings, session_id: str) -> Trace:
     rules = Rules(contracts=contracts_of(settings.mcp))
     prices = prices_of(settings.policy.prices)
-    async with open_store(settings.database_url.get_secret_value()) as store:
-        return await read_session(store, session_id, rules, prices)
+    try:
+        async with open_store(settings.database_url.get_secret_value()) as store:
+            return await read_session(store, clean_text(session_id), rules, prices)
+    except NotFound:
+        raise NotFound(
+            f"there is no file, no folder and no session {session_id}; "
+            "GET /api/sessions lists the sessions and their ids"
+        ) from None
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
+            f"there is no file or folder {session_id}, and sessions cannot be read: {error}"
+        ) from None

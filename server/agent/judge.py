@@ -1,6 +1,6 @@
 """Judges the rounds of a run by its policy, live and from the store by the same steps."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,17 +87,20 @@ class Judge:
 
         Of a round in which the harness wrote nothing comes: it says nothing about the model.
         """
-        chats = map(self._as_stored, messages)
+        prices, contract = self.policy.prices, self.policy.contract
+        chats = (as_chat(message, prices, contract) for message in messages)
         for event in stored_events(chats, rules=self._rules):
             if isinstance(event, Turn):
                 self.begin_turn()
                 yield None
-            elif any(call.harness for call in event.calls):
-                self._guard.end_round(event.calls, event.spent, event.values)
-            else:
-                yield self._end_round(event)
+            elif (judged := self.end_round(event)) is not None:
+                yield judged
 
-    def _end_round(self, stored: StoredRound) -> Judgement:
+    def end_round(self, stored: StoredRound) -> Judgement | None:
+        """Judge a finished round; None if the harness wrote in it."""
+        if any(call.harness for call in stored.calls):
+            self._guard.end_round(stored.calls, stored.spent, stored.values)
+            return None
         before = self._guard.state
         seen = self._guard.round_of(stored.calls, stored.spent, stored.values)
         ruling = self._guard.end_round(stored.calls, stored.spent, stored.values)
@@ -107,16 +110,13 @@ class Judge:
         )
         return Judgement(stored.anchor, seen, ruling, before, self._guard.state, shadows)
 
-    def _as_stored(self, message: Message) -> Mapping[str, Any]:
-        chat = as_chat(message, self.policy.prices)
-        evidence = message.evidence
-        if evidence is not None and evidence.values and evidence.contract == self.policy.contract:
-            chat["values"] = evidence.values
-        return chat
 
+def as_chat(message: Message, prices: Prices, contract: str) -> dict[str, Any]:
+    """The message as the guard reads it, with the evidence taken at its birth and its cost.
 
-def as_chat(message: Message, prices: Prices = NO_PRICES) -> dict[str, Any]:
-    """The message as the guard reads it, with the evidence taken at its birth and its cost."""
+    Args:
+        contract: Key of the one by which the state is told; what others told is left out.
+    """
     chat: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.role == "user":
         chat["synthetic"] = message.synthetic
@@ -144,4 +144,6 @@ def as_chat(message: Message, prices: Prices = NO_PRICES) -> dict[str, Any]:
         chat["elapsed_ms"] = spent_ms
         chat["known"] = evidence.known
         chat["kind"] = evidence.kind
+        if evidence.values and evidence.contract == contract:
+            chat["values"] = evidence.values
     return chat

@@ -26,16 +26,19 @@ class Policies:
 
     def of(self, kind: str, contract: ProgressContract | None) -> RunPolicy:
         """How a run of a session of this *kind* is judged."""
-        active = with_rules(self.by_kind[kind], HAND_OFF)
-        if contract is not None:
-            active = with_contract(active, contract.rule())
         return RunPolicy(
-            active=active,
+            active=in_force(self.by_kind[kind], contract),
             shadows=self.shadows,
             has_last_turn=self.has_last_turn,
             prices=self.prices,
             contract=contract.key if contract is not None else "",
         )
+
+
+def in_force(policy: Policy, contract: ProgressContract | None) -> Policy:
+    """*policy* as it judges a run: with what ends every run, and the run's contract in front."""
+    active = with_rules(policy, HAND_OFF)
+    return active if contract is None else with_contract(active, contract.rule())
 
 
 def prices_of(settings: PriceSettings) -> Prices:

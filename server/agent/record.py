@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -27,11 +28,40 @@ NO_PROGRESS_RULE: Final = "no_progress"
 CONTRACT_RULE: Final = "progress_contract"
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a policy made of a round, and where it stands after it."""
+
+    verdict: Verdict
+    rule: str
+    """That gave the verdict; the default one where none did."""
+    streaks: Mapping[str, int]
+    """By rule, where it counts rounds in a row."""
+    state_version: int
+    """Of the contract: rounds that made progress; 0 without one."""
+    state_diff: Mapping[str, Sequence[StateValue]]
+    """By field of the contract `[before, after]`; a text stands for itself by its digest."""
+    stop_reason: str
+
+
+def standing_of(policy: Policy, judged: Judgement) -> Standing:
+    """Where *policy*, which made this judgement, stands."""
+    spoken = _spoken(judged.ruling)
+    stop = judged.ruling.stop
+    return Standing(
+        verdict=_verdict(judged.ruling),
+        rule=spoken.rule if spoken is not None else NO_PROGRESS_RULE,
+        streaks=_streaks(policy, judged.after),
+        state_version=_state_version(policy, judged.after),
+        state_diff=_state_diff(policy, judged.before, judged.after),
+        stop_reason=stop.code if stop is not None else "",
+    )
+
+
 def decision_of(context: RunContext, judged: Judgement) -> Decision:
     """The row of the round that is about to be closed."""
     policy, ruling, calls = context.judge.policy.active, judged.ruling, judged.round.calls
-    spoken = _spoken(ruling)
-    streaks = _streaks(policy, judged.after)
+    standing = standing_of(policy, judged)
     contract = context.contract
     return Decision(
         run_id=context.run.id,
@@ -39,20 +69,20 @@ def decision_of(context: RunContext, judged: Judgement) -> Decision:
         action_digest=_joined(call.action_digest for call in calls),
         result_digest=_joined(call.result_digest for call in calls),
         exempt=all(call.exempt for call in calls),
-        streak=streaks.get(NO_PROGRESS_RULE, 0),
-        verdict=_verdict(ruling),
-        rule=spoken.rule if spoken is not None else NO_PROGRESS_RULE,
+        streak=standing.streaks.get(NO_PROGRESS_RULE, 0),
+        verdict=standing.verdict,
+        rule=standing.rule,
         policy=policy.name,
         created_at=datetime.now(UTC),
         tool_status=_tool_status(calls),
-        streaks=streaks,
-        state_version=_state_version(policy, judged.after),
-        state_diff=_state_diff(policy, judged.before, judged.after),
+        streaks=standing.streaks,
+        state_version=standing.state_version,
+        state_diff=standing.state_diff,
         budgets_left=_budgets_left(policy, judged.after),
         findings=_findings(ruling),
-        threshold_source=_threshold_source(context, spoken, judged.round.counted),
+        threshold_source=_threshold_source(context, _spoken(ruling), judged.round.counted),
         trace_id=trace_id_of(context.run.id),
-        stop_reason=ruling.stop.code if ruling.stop is not None else "",
+        stop_reason=standing.stop_reason,
         contract_id=contract.id if contract is not None else None,
         contract_version=contract.version if contract is not None else None,
     )

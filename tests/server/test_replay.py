@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from server.replay_text import cost_lines, trace_lines
 from server.store.engine import Store
 from tests.fakes.llm import call, forever, reply, serve_gateway
 from tests.house import is_title, open_house, settings_for
-from tests.server.test_cli import environment, run
+from tests.server.test_cli import ending, environment, run, started
 
 Line = dict[str, Any]
 Step = tuple[str, dict[str, Any], str] | str
@@ -110,7 +111,7 @@ def traces_in(folder: Path) -> dict[str, Trace]:
 @pytest.mark.parametrize(
     ("trace_id", "stop"),
     [
-        ("reworded", (7, "same_error", "no_progress_loop")),
+        ("reworded", (8, "same_error", "no_progress_loop")),
         ("retried", None),
         ("noisy", (6, "interleaved_repeat", "no_progress_loop")),
         ("finished", (7, "interleaved_repeat", "no_progress_loop")),
@@ -156,8 +157,63 @@ def test_a_synthetic_message_and_an_unfinished_round_change_nothing(tmp_path: Pa
     cut = {"id": "cut", "function": {"name": "search", "arguments": "{}"}}
     lines.append({"role": "assistant", "content": "", "tool_calls": [cut]})
     [trace] = read_traces(written(tmp_path / "t.jsonl", lines))
-    assert len(trace.rounds) == 15
-    assert [number for number, _ in replay(DEFAULT, trace).stops] == [15]
+    assert (len(trace.rounds), trace.unfinished) == (15, 1)
+    made = replay(DEFAULT, trace)
+    assert [number for number, _ in made.stops] == [15]
+    shown = list(trace_lines(trace, [made], None, by_round=False))
+    assert shown[0] == "t: 15 rounds, 1 more lack a result, m-1"
+
+
+def test_a_call_without_a_result_in_the_middle_takes_its_round_out(tmp_path: Path) -> None:
+    lines = transcript("t", *[search("a", "A")] * 6)
+    assert lines.pop(7)["role"] == "tool"
+    [trace] = read_traces(written(tmp_path / "t.jsonl", lines))
+    assert (len(trace.rounds), trace.unfinished) == (5, 1)
+    assert replay(DEFAULT, trace).nudges[0][0] == 5
+
+
+def test_a_transcript_has_no_contract_and_a_name_of_ours_in_it_means_nothing(
+    tmp_path: Path,
+) -> None:
+    steps: Sequence[Step] = [("hand_off", {"reason": "x"}, "ok"), search("a", "A")]
+    lines = transcript("t", *steps)
+    lines[0]["contract"] = {"id": "facts"}
+    lines[3]["values"] = {"f1": True}
+    [trace] = read_traces(written(tmp_path / "t.jsonl", lines))
+    assert not replay(STRICT, trace).has_spoken
+    assert trace.runs == ()
+
+
+def test_what_a_transcript_says_of_itself_is_fit_for_a_terminal(tmp_path: Path) -> None:
+    lines = transcript("t\x1b[31m\ud800", search("a", "A"))
+    lines[0]["model"] = "m\n\x1b]0;x"
+    [trace] = read_traces(written(tmp_path / "t.jsonl", lines))
+    shown = list(trace_lines(trace, [replay(DEFAULT, trace)], None, by_round=True))
+    assert shown[0] == "t?[31m?: 1 rounds, m??]0;x"
+
+
+def test_a_mark_before_the_first_line_is_no_part_of_it(tmp_path: Path) -> None:
+    file = written(tmp_path / "t.jsonl", RETRIED)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert [trace.id for trace in read_traces(file)] == ["retried"]
+
+
+def test_a_large_file_is_read_one_trace_at_a_time(tmp_path: Path) -> None:
+    result = "x" * 100_000
+    file = tmp_path / "large.jsonl"
+    with file.open("w") as out:
+        for number in range(200):
+            steps = [search(f"{number} {step}", result) for step in range(5)]
+            out.writelines(json.dumps(line) + "\n" for line in transcript(f"t{number}", *steps))
+    tracemalloc.start()
+    try:
+        for trace in read_traces(file):
+            replay(STRICT, trace)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert file.stat().st_size > 100_000_000
+    assert most < 20_000_000
 
 
 def test_the_two_costs_are_told_apart(corpus: Path) -> None:
@@ -165,7 +221,7 @@ def test_the_two_costs_are_told_apart(corpus: Path) -> None:
     for trace in traces_in(corpus).values():
         costs.add(trace, [replay(policy, trace) for policy in (DEFAULT, STRICT)])
     (_, loose, idle), (_, loops, healthy) = costs.labelled()
-    assert (loops.traces, loops.stopped, loops.saved_rounds) == (3, 3, 2 + 3 + 3)
+    assert (loops.traces, loops.stopped, loops.saved_rounds) == (3, 3, 1 + 3 + 3)
     assert (healthy.traces, healthy.stopped, healthy.saved_tokens) == (2, 0, 0)
     assert (loose.stopped, loose.reminded_only, idle.reminded) == (0, 1, 0)
     lines = list(cost_lines(costs, has_labels=True))
@@ -202,9 +258,46 @@ WRONG: Sequence[tuple[str, Callable[[Path], Path], str]] = [
     ("a list", lambda file: written_text(file, "[]\n"), "t.jsonl, line 1"),
     ("no header", lambda file: written(file, REWORDED[1:]), "t.jsonl, line 1"),
     ("another format", lambda file: written(file, REWORDED, [{"trace_id": "x"}]), "line 21"),
-    ("not packed", lambda file: written_text(file.with_suffix(".jsonl.gz"), "x"), "cannot be read"),
-    ("not there", lambda file: file, "cannot be read"),
+    ("empty", lambda file: written_text(file, ""), "t.jsonl: is empty; a transcript is one JSON"),
+    ("blank lines", lambda file: written_text(file, "\n \n"), "t.jsonl: is empty"),
+    (
+        "a message with an id before any header",
+        lambda file: written(file, [{"role": "user", "trace_id": "x"}], REWORDED),
+        "t.jsonl, line 1: not agent-trace/1",
+    ),
+    ("deep", lambda file: written_text(file, '{"a":' + "[" * 100_000), "t.jsonl, line 1"),
+    ("not packed", lambda file: written_text(packed(file), "x"), "no whole gzip file; get it anew"),
+    ("cut", lambda file: damaged(file, lambda data: data[:-20]), "no whole gzip file"),
+    ("damaged", lambda file: damaged(file, scratched), "no whole gzip file"),
+    ("a wrong sum", lambda file: damaged(file, lambda d: d[:-8] + bytes(8)), "no whole gzip file"),
+    ("packed, not named so", lambda file: unnamed(file), "is not UTF-8 text; add .gz to its name"),
+    ("not there", lambda file: file, r"t.jsonl: cannot be read \(No such file or directory\)"),
+    ("a folder", lambda file: a_folder(file), r"cannot be read \(Is a directory\)"),
 ]
+
+
+def a_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def packed(file: Path) -> Path:
+    return file.with_suffix(".jsonl.gz")
+
+
+def damaged(file: Path, spoil: Callable[[bytes], bytes]) -> Path:
+    made = written(packed(file), REWORDED, RETRIED)
+    made.write_bytes(spoil(made.read_bytes()))
+    return made
+
+
+def scratched(data: bytes) -> bytes:
+    """*data* with bytes inside of it that no packing has."""
+    return data[:40] + b"\xff" * 20 + data[60:]
+
+
+def unnamed(file: Path) -> Path:
+    return written(packed(file), REWORDED).rename(file)
 
 
 def written_text(file: Path, text: str) -> Path:
@@ -221,7 +314,8 @@ def test_what_is_no_transcript_is_refused_with_its_line(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '[{"trace_id":"a"}]', '[{"trace_id":"a","label":"good"}]', "[1]"]
+    "text",
+    ["", "{}", '[{"trace_id":"a"}]', '[{"trace_id":"a","label":"good"}]', "[1]", "[" * 100_000],
 )
 def test_what_are_no_labels_is_refused(tmp_path: Path, text: str) -> None:
     if text == "{}":
@@ -259,15 +353,24 @@ async def test_a_session_that_is_not_there_is_not_found(store: Store) -> None:
         await read_session(store, "no-such-session")
 
 
+async def printed_twice(environ: Mapping[str, str], *arguments: str, folder: Path) -> list[str]:
+    """What a command prints under two hash seeds, which a forked one would not take."""
+    outputs = []
+    for seed in ("1", "2"):
+        async with started(
+            {**environ, "PYTHONHASHSEED": seed}, *arguments, folder=folder
+        ) as process:
+            code, out, err = await ending(process)
+        assert (code, err) == (0, "")
+        outputs.append(out)
+    return outputs
+
+
 async def test_the_command_prints_the_same_bytes_each_time_and_no_words(
     corpus: Path, tmp_path: Path
 ) -> None:
-    outputs = []
-    for seed in ("1", "2"):
-        environ = {**environment(tmp_path / "data"), "PYTHONHASHSEED": seed}
-        code, out, err = await run(environ, "replay", str(corpus), "--rounds", folder=tmp_path)
-        assert (code, err) == (0, "")
-        outputs.append(out)
+    arguments = ("replay", str(corpus), "--rounds")
+    outputs = await printed_twice(environment(tmp_path / "data"), *arguments, folder=tmp_path)
     assert outputs[0] == outputs[1]
     for words in ("memory update", "the answer", "successfully", "thought", "the task"):
         assert words not in outputs[0]
@@ -289,17 +392,56 @@ async def test_the_command_takes_some_policies_and_only_the_tables(
     assert "default@1" not in out
 
 
-async def test_what_cannot_be_replayed_is_one_line(corpus: Path, tmp_path: Path) -> None:
+async def test_what_cannot_be_replayed_is_one_line(
+    corpus: Path, tmp_path: Path, sqlite_url: str
+) -> None:
+    (tmp_path / "none").mkdir()
+    written_text(tmp_path / "empty.jsonl", "")
+    environ = environment(tmp_path / "data", DATABASE_URL=sqlite_url)
     for arguments, words in (
         ((str(corpus), "--policy", "lax@9"), "there is no policy lax@9; known are default@1"),
-        ((str(corpus / "README.md"),), "README.md, line 1: not agent-trace/1"),
+        ((str(corpus / "README.md"),), "README.md, line 1: not agent-trace/1, which is one JSON"),
+        ((str(tmp_path / "none"),), "none: no .jsonl and no .jsonl.gz in this folder; name the"),
+        (("empty.jsonl",), "empty.jsonl: is empty; a transcript is one JSON object a line"),
+        (("missing.jsonl",), "there is no file or folder missing.jsonl"),
+        (("some/folder",), "there is no file or folder some/folder"),
+        (("s1",), "there is no file, no folder and no session s1; GET /api/sessions lists"),
+        (("n" * 300,), "there is no file, no folder and no session nnn"),
+        (("n\udcff",), "there is no file, no folder and no session n"),
+        ((str(corpus), "--labels", "no.json"), "no.json: cannot be read (No such file"),
+        ((str(corpus), "--labels", "empty.jsonl"), "empty.jsonl: no labels; a JSON list of"),
     ):
-        code, out, err = await run(
-            environment(tmp_path / "data"), "replay", *arguments, folder=tmp_path
-        )
-        assert (code, out) == (1, "")
+        code, out, err = await run(environ, "replay", *arguments, folder=tmp_path)
+        assert (code, out) == (1, ""), err
         assert err.startswith(f"✗ {words}")
         assert len(err.splitlines()) == 1
+
+
+async def test_a_name_of_nothing_is_told_as_such_where_there_is_no_database(tmp_path: Path) -> None:
+    for url, reason in (
+        (f"sqlite:///{tmp_path / 'no' / 'headway.db'}", "the database file cannot be opened"),
+        (f"sqlite:///{tmp_path / 'new.db'}", "headway migrate"),
+    ):
+        environ = environment(tmp_path / "data", DATABASE_URL=url)
+        code, out, err = await run(environ, "replay", "s1", folder=tmp_path)
+        assert (code, out) == (2, "")
+        assert err.startswith("headway: there is no file or folder s1, and sessions cannot be read")
+        assert reason in err
+        assert len(err.splitlines()) == 1
+
+
+async def test_labels_without_a_trace_are_named(corpus: Path, tmp_path: Path) -> None:
+    more = [{"trace_id": f"gone-{n}", "label": "progress"} for n in range(6)]
+    (corpus / "labels.json").write_text(json.dumps([*LABELS, *more]))
+    environ = environment(tmp_path / "data")
+    code, out, err = await run(environ, "replay", str(corpus), "--summary", folder=tmp_path)
+    assert (code, len(out.splitlines()[-1].split())) == (0, 12)
+    assert err == (
+        "! 6 labels name no trace that was read: gone-0, gone-1, gone-2, gone-3, gone-4, …\n"
+    )
+    one = str(corpus / "a.jsonl")
+    _, _, err = await run(environ, "replay", one, "--summary", folder=tmp_path)
+    assert err == ""  # those beside a transcript are for the whole folder
 
 
 async def test_the_command_knows_the_policies_of_the_settings(corpus: Path, tmp_path: Path) -> None:
@@ -311,7 +453,7 @@ async def test_the_command_knows_the_policies_of_the_settings(corpus: Path, tmp_
     )
     assert (code, err) == (0, "")
     assert "team@1" in out
-    assert "team@1  stops after 2 (budget 2)" in out
+    assert "team@1    stops after 2 (budget 2, budget_rounds): 7 rounds" in out
 
 
 async def test_the_command_finds_a_session_in_the_database(tmp_path: Path, sqlite_url: str) -> None:
@@ -322,10 +464,9 @@ async def test_the_command_finds_a_session_in_the_database(tmp_path: Path, sqlit
     ):
         session = await house.create()
         await house.ask(session, "go")
+        [lived] = await house.runs(session)
     environ = environment(tmp_path / "data", DATABASE_URL=sqlite_url)
-    code, out, err = await run(environ, "replay", session.id, folder=tmp_path)
-    assert code == 0, err
+    out, again = await printed_twice(environ, "replay", session.id, "--rounds", folder=tmp_path)
+    assert out == again
     assert f"{session.id}: 15 rounds, default\n  default@1     reminds after 5" in out
-    code, _, err = await run(environ, "replay", "no-such-session", folder=tmp_path)
-    assert code == 1
-    assert "✗" in err
+    assert f"  run {lived.id}: no contract, no_progress_loop\n" in out
