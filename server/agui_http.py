@@ -24,7 +24,6 @@ from ag_ui.core.capabilities import (
 )
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from channels.port import Inbound, InboundFile
 from server import agui
@@ -42,8 +41,6 @@ from server.store.messages import load_message, load_page
 from server.store.runs import load_run
 from server.store.sessions import Session, find_by_external_id, load_session
 
-MAX_INPUT_BYTES = 20 * 1024 * 1024
-"""Clients send all of their history each time."""
 SNAPSHOT_MESSAGES = 1000
 _FILE_URL = agui.file_url("")
 _CONTRACT_PATH = "forwardedProps.contract"
@@ -71,7 +68,7 @@ async def post_agui(request: Request[State]) -> Response:
         run_id, is_repeat = submitted.run_id, submitted.duplicate
     if is_repeat:
         cursor = await _beginning(request.state, ring, run_id, cursor)
-    stream = _RunStream(request.state, ring, session.id, run_id, user.name)
+    stream = _RunStream(request.state, ring, session.id, run_id)
     return event_stream(stream.chunks(cursor, cancel=_cancels(asked)))
 
 
@@ -87,21 +84,18 @@ async def _beginning(state: State, ring: EventRing, run_id: str, head: int) -> i
     if span is not None:
         return span.first - 1
     if run.ended_at is not None:
-        raise Conflict("resync_required", "this run is over and its events are not kept")
+        raise Conflict("resync_required")
     return head
 
 
 class _RunStream:
     """The events of one run, for one AG-UI client."""
 
-    def __init__(
-        self, state: State, ring: EventRing, session_id: str, run_id: str, user_name: str
-    ) -> None:
+    def __init__(self, state: State, ring: EventRing, session_id: str, run_id: str) -> None:
         self._state = state
         self._ring = ring
         self._session_id = session_id
         self._run_id = run_id
-        self._user_name = user_name
 
     async def chunks(self, cursor: int, *, cancel: bool) -> AsyncIterator[bytes]:
         """The stream's bytes; *cancel* stops the run if the client leaves before its end."""
@@ -122,9 +116,7 @@ class _RunStream:
                     yield b"data: %s\n\n" % await self._snapshot(span, event.seq)
         finally:
             if cancel and not has_ended and not self._state["closing"].is_set():
-                _in_background(
-                    self._state["inbox"].cancel(self._session_id, self._run_id, self._user_name)
-                )
+                self._state["signals"].cancel(self._session_id, self._run_id)
 
     async def _snapshot(self, span: RunSpan, seq: int) -> bytes:
         """All messages that were told up to the event *seq*.
@@ -211,7 +203,7 @@ def _position(request: Request[State], ring: EventRing, instance: str) -> int:
     if not (number.isascii() and number.isdecimal() and len(number) <= 18):
         raise BadRequest("must be <instance>-<seq>, a number, or head", "after")
     if counted_by not in ("", instance) or not ring.covers(int(number)):
-        raise Conflict("resync_required", "this position is not kept; read the messages again")
+        raise Conflict("resync_required")
     return int(number)
 
 
@@ -334,23 +326,3 @@ def _file_id(part: Any) -> str:
     if source.type != "url" or not source.value.startswith(_FILE_URL):
         raise BadRequest("upload files by POST /api/files and name their url", "messages.content")
     return str(source.value).removeprefix(_FILE_URL)
-
-
-_background: set[asyncio.Task[bool]] = set()
-"""Held until they are done: the loop alone does not keep a task."""
-
-
-def _in_background(work: Any) -> None:
-    """Do *work* although the request around it was cancelled."""
-    task: asyncio.Task[bool] = asyncio.create_task(work, name="agui-cancel")
-    _background.add(task)
-    task.add_done_callback(_background.discard)
-
-
-def routes() -> Sequence[BaseRoute]:
-    """The AG-UI side; they come before those that catch everything below `/api`."""
-    return [
-        Route("/agui", post_agui, methods=["POST"], max_body_size=MAX_INPUT_BYTES),
-        Route("/agui/capabilities", get_capabilities),
-        Route("/api/sessions/{session_id}/events", get_events),
-    ]

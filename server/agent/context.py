@@ -1,8 +1,6 @@
 """What one run knows while it is executed."""
 
 import asyncio
-import secrets
-import string
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +11,10 @@ from server.agent.prompt import Prompt
 from server.contract import ProgressContract
 from server.message import Message, Usage
 from server.store.approvals import Approval
+from server.store.ids import new_id
 from server.store.runs import Run
 from server.store.sessions import Session
 
-_CALL_ID_LETTERS = string.ascii_lowercase + string.digits
 _CALL_ID_LENGTH = 9
 """Some providers accept tool call ids of exactly nine letters and digits, none refuses them."""
 
@@ -78,7 +76,7 @@ class RunContext:
     def new_call_id(self) -> str:
         """An id for a tool call, unique in the session whatever the provider sent."""
         while True:
-            call_id = "".join(secrets.choice(_CALL_ID_LETTERS) for _ in range(_CALL_ID_LENGTH))
+            call_id = new_id()[-_CALL_ID_LENGTH:]  # random bits alone
             if call_id not in self.call_ids:
                 self.call_ids.add(call_id)
                 return call_id

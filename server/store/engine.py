@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class Store:
         Raises:
             StoreUnavailable: Locked, full or gone.
         """
-        async with _translated(), _connected(self._reader) as db:
+        async with _translated(), _connected(self._reader, keep=False) as db:
             yield db
 
     @asynccontextmanager
@@ -71,9 +71,8 @@ class Store:
         A cancel inside the block undoes it. A cancel that comes while the block's end is being
         written waits for that, then goes on.
         """
-        async with _translated(), _connected(self._writer) as db:
+        async with _translated(), _connected(self._writer, keep=True) as db:
             yield db
-            await finish(db.commit())
 
     async def check(self) -> str | None:
         """What is wrong with the store and how to mend it, or None."""
@@ -97,7 +96,10 @@ class Store:
     async def _find_shortage(self) -> str | None:
         if self._folder is None:
             return None
-        free_bytes = (await asyncio.to_thread(shutil.disk_usage, self._folder)).free
+        try:
+            free_bytes = (await asyncio.to_thread(shutil.disk_usage, self._folder)).free
+        except OSError as error:
+            return f"the folder of the database cannot be looked at: {error.strerror}"
         if free_bytes >= _SPARE_BYTES:
             return None
         return f"the disk of the database has only {free_bytes >> 20} MiB left; free some space"
@@ -183,14 +185,26 @@ async def _translated() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection in a transaction, which is undone at the end unless it was committed."""
+async def _connected(engine: AsyncEngine, *, keep: bool) -> AsyncIterator[AsyncConnection]:
+    """A connection whose first statement begins a transaction.
+
+    Its end is one step: to *keep* what a block did that ended well, and to let go.
+    """
     db = await engine.connect()
+    end: Callable[[sa.Connection], None] = sa.Connection.close
     try:
-        await db.begin()
         yield db
+        if keep:
+            end = _commit_and_close
     finally:
-        await finish(db.close())
+        await finish(db.run_sync(end))
+
+
+def _commit_and_close(db: sa.Connection) -> None:
+    try:
+        db.commit()
+    finally:
+        db.close()
 
 
 async def _close(engine: AsyncEngine) -> None:

@@ -49,6 +49,7 @@ class _Cursor:
     def _run(self, sql: str, parameters: Sequence[Any], *, many: bool) -> None:
         """The whole life of the statement; runs in the connection's thread."""
         with closing(self._connection._conn.cursor()) as cursor:
+            self._connection.begin_in(cursor)
             run = cursor.executemany if many else cursor.execute
             run(sql, parameters)
             self._rows = cursor.fetchall()  # before the count, which RETURNING rows add up to
@@ -58,7 +59,23 @@ class _Cursor:
 
 
 class _Connection(aiosqlite.Connection):
-    """A connection and its thread."""
+    """A connection and its thread.
+
+    A transaction is begun together with its first statement: that saves it a trip.
+    """
+
+    _due = ""
+    """What begins the transaction, until it has."""
+
+    def begin(self, statement: str) -> None:
+        """Let the next statement begin a transaction."""
+        self._due = statement
+
+    def begin_in(self, cursor: sqlite3.Cursor) -> None:
+        """Begin what is due; if that fails it stays due. Runs in the thread."""
+        if self._due:
+            cursor.execute(self._due)
+            self._due = ""
 
     def cursor(self) -> _Cursor:  # type: ignore[override]  # narrower: only what is called
         return _Cursor(self)
@@ -67,8 +84,15 @@ class _Connection(aiosqlite.Connection):
         """Do *work* in the thread."""
         await self._execute(work, *args, many=many)  # type: ignore[no-untyped-call]
 
+    async def commit(self) -> None:
+        """Keep what was done; without a trip to the thread if that is nothing."""
+        self._due = ""
+        if self.in_transaction:
+            await super().commit()
+
     async def rollback(self) -> None:
         """Undo what is open; without a trip to the thread if nothing is, as after each commit."""
+        self._due = ""
         if self.in_transaction:
             await super().rollback()
 
@@ -100,10 +124,12 @@ def sqlite_engine(
         async_creator=_connector(str(url.database), pragmas, busy_seconds),
     )
 
-    def send_begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql(begin)
+    def note_begin(connection: sa.Connection) -> None:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, _Connection), "made by the connector above"
+        driver.begin(begin)
 
-    sa.event.listen(engine.sync_engine, "begin", send_begin)
+    sa.event.listen(engine.sync_engine, "begin", note_begin)
     return engine
 
 

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guard import (
     NO_PROGRESS_EXEMPT_CALLS,
@@ -100,3 +102,27 @@ def test_a_rule_behind_one_that_raises_is_still_asked() -> None:
 
     found = evidence(GREP, Rules(exempt_calls=(broken, lambda call: True)))
     assert found.exempt
+
+
+_KEYS = st.sampled_from(["completed", "timedOut", "c\\u006fmpleted", "timed\\u004fut", "output"])
+_VALUES = st.sampled_from(["true", "false", "0", '"false"', '{"completed":false}', '"\\u00e9\\n"'])
+_SPACES = st.sampled_from(["", " ", "\n\t"])
+_MEMBERS = st.builds('{3}"{0}"{2}:{3}{1}'.format, _KEYS, _VALUES, _SPACES, _SPACES)
+_TEXTS = st.builds(
+    "{{{}{}".format, st.lists(_MEMBERS, max_size=4).map(",".join), st.sampled_from(["}", "}]", ""])
+)
+
+
+@pytest.mark.parametrize(
+    ("tool", "field", "wanted"),
+    [("shell", "completed", False), ("wait_subagents", "timedOut", True)],
+)
+@given(_TEXTS)
+def test_no_spelling_hides_a_field_from_the_look_before_decoding(
+    tool: str, field: str, wanted: bool, text: str
+) -> None:
+    try:
+        is_wait = json.loads(text).get(field) is wanted
+    except ValueError:
+        is_wait = False
+    assert is_no_progress_exempt(NoProgressCall(tool, "{}", text)) is is_wait
