@@ -134,13 +134,23 @@ class Inbox(Protocol):
         Keys that were seen before do nothing again and give an empty text. Raises as `submit`.
         """
 
-    async def knows(self, keys: Sequence[str]) -> bool:
-        """Whether a message with any of *keys* was kept before; raises `InboxUnavailable`."""
+    async def note_late(self, chat: ChatAddress, keys: Sequence[str], reply_to: str) -> bool:
+        """Keep that a message came too late to be run; returns after the commit.
+
+        Its chat is told by `Surface.deliver` soon, once for all that came together.
+
+        Args:
+            reply_to: As in `Inbound`; the notice is told by `Turn.reach`.
+        Returns:
+            False if a message with any of *keys* was kept before.
+        Raises:
+            InboxUnavailable: Nothing was kept.
+        """
 
     async def is_ready(self) -> bool:
         """Whether a message would be kept now."""
 
-    async def cancel_run(self, run_id: str, by: str) -> bool:
+    async def cancel_run(self, run_id: str) -> bool:
         """Ask a run to stop; False if it is over or none."""
 
     async def decide(self, interrupt_id: str, decision: Decision, by: str, text: str = "") -> str:
@@ -266,6 +276,9 @@ class Surface(Protocol):
         May be asked again for the same delivery after a crash; telling twice is avoided by the
         delivery's id where the platform knows such a thing.
         """
+
+    def forget(self, turn: Turn) -> None:
+        """Nothing more comes of the run: it was dropped before it began, or is told no more."""
 
     async def say(self, turn: Turn, text: str) -> None:
         """Show one line beside the run's card; best effort, never raises."""

@@ -20,15 +20,6 @@ def queued(locale: Locale, position: int) -> str:
     )
 
 
-def steered(locale: Locale) -> str:
-    """A message joins the run that is on, at the model's next step."""
-    return _in(
-        locale,
-        "已收到，会在当前任务的下一步一并考虑。",
-        "Got it: the task that is running takes this in at its next step.",
-    )
-
-
 def stale(locale: Locale, count: int) -> str:
     """*count* messages arrived too late to be run."""
     messages = "1 message" if count == 1 else f"{count} messages"
@@ -115,6 +106,15 @@ def no_transcript(locale: Locale) -> str:
 def stopping(locale: Locale) -> str:
     """The toast for a stop button that was pressed."""
     return _in(locale, "正在停止", "Stopping")
+
+
+def not_stopped(locale: Locale) -> str:
+    """The toast for a stop button whose press could not be taken; the run goes on."""
+    return _in(
+        locale,
+        "暂时没能停止，请稍后再按一次。",
+        "It could not be stopped just now. Please press again in a moment.",
+    )
 
 
 def already_over(locale: Locale) -> str:

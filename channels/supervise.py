@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Literal, Never, Protocol
 
 from channels.clock import SYSTEM, Clock
 from channels.errors import LineError
+from channels.faults import fault_of, is_told
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +251,7 @@ class _Keeper:
     def _up(self) -> None:
         self._health.reconnects += self._was_up
         self._health.set("up")
-        if _is_told(self._short_lived):
+        if is_told(self._short_lived):
             log.info("[%s] connected, attempt=%d", self._name, self._health.attempts)
         self._was_up = True
 
@@ -259,9 +259,9 @@ class _Keeper:
         """Count a failure and say so, but not each time the same."""
         self._failures += 1
         self._health.set("down", reason)
-        if reason != self._told or _is_told(self._failures):
-            text = "[%s] down: %s, failures=%d"
-            log.warning(text, self._name, reason, self._failures, exc_info=_trace(error))
+        if reason != self._told or is_told(self._failures):
+            fault = f" {fault_of(error)}" if error is not None else ""
+            log.warning("[%s] down: %s, failures=%d%s", self._name, reason, self._failures, fault)
         self._told = reason
 
     async def _listen(self, held: _Held, line: Line) -> Lost:
@@ -295,8 +295,8 @@ class _Keeper:
     async def _ask(self, line: Line) -> Lost:
         try:
             return await line.wait_lost()
-        except Exception as error:  # one of an SDK's; the line must come back
-            log.warning("[%s] listening broke", self._name, exc_info=_trace(error))
+        except Exception as error:  # noqa: BLE001 - an SDK's; the line must come back
+            log.warning("[%s] listening broke %s", self._name, fault_of(error))
             return Lost(f"unexpected {type(error).__name__}")
 
     async def _watch(self, line: Line, began: float) -> Lost:
@@ -325,15 +325,3 @@ class _Keeper:
         elif not held.task.cancelled() and (error := held.task.exception()):
             log.debug("[%s] closing ended with %s", self._name, type(error).__name__)
         self._held.discard(held)
-
-
-def _trace(
-    error: Exception | None,
-) -> tuple[type[Exception], Exception, TracebackType | None] | None:
-    """Where *error* came from, without its words: they may hold an address with a ticket."""
-    return (Exception, Exception("…"), error.__traceback__) if error else None
-
-
-def _is_told(count: int) -> bool:
-    """Whether the *count*th of many equal events is worth a line: 0, 1, 2, 4, 8, …"""
-    return count & (count - 1) == 0

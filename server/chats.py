@@ -22,20 +22,19 @@ from server.errors import (
     StoreUnavailable,
 )
 from server.inbox import SessionInbox
+from server.late import keep_late, main_chat
 from server.runs import Runs
 from server.sideline import SIDELINE
 from server.store.approvals import Approval, load_approval, open_approvals
-from server.store.chats import bind_chat, bound_session
+from server.store.chats import bind_chat, bind_free_chat, bound_session
 from server.store.engine import Store
 from server.store.finish import finish
 from server.store.inbound import find_inbound, insert_inbound
 from server.store.rows import lock_session
-from server.store.runs import delete_queue, keep_handle, load_run, running
+from server.store.runs import delete_queue, keep_handle, load_run, queued, running
 from server.store.sessions import Session, children_of, load_session
 from server.surfaces import is_chat
-
-CHAT_KIND = "chat"
-"""Kind of a chat's sessions: their queue goes on after a failure, for nobody looks at a page."""
+from server.task_ending import CHAT_KIND
 
 
 class ChatInbox:
@@ -92,25 +91,38 @@ class ChatInbox:
                 await self._inbox.cancel(known.session_id, known.run_id, sender)
             return ""
 
-    async def knows(self, keys: Sequence[str]) -> bool:
-        """Whether a message with any of *keys* was kept before."""
+    async def note_late(self, chat: ChatAddress, keys: Sequence[str], reply_to: str) -> bool:
+        """Keep that a message came too late to be run; False if it was kept before."""
         with self._refusals():
-            async with self._store.read() as db:
-                return await find_inbound(db, keys) is not None
+            session = await self._session_of(main_chat(chat))
+            try:
+                async with self._store.write() as db:
+                    await lock_session(db, session.id)
+                    if await find_inbound(db, keys) is not None:
+                        return False
+                    await keep_late(db, session, chat, keys, reply_to)
+            except Duplicate:
+                return False
+        return True
 
     async def is_ready(self) -> bool:
         """Whether a message would be kept now."""
         return await self._store.check() is None
 
-    async def cancel_run(self, run_id: str, by: str) -> bool:
+    async def cancel_run(self, run_id: str) -> bool:
         """Ask a run to stop; False if it is over or none."""
+        is_stopped = self._runs.stop(run_id)  # at once, however slow the store is
         with self._refusals():
             try:
                 async with self._store.read() as db:
                     run = await load_run(db, run_id)
+                return await self._runs.cancel(run.session_id, run_id) or is_stopped
             except NotFound:
                 return False
-            return await self._runs.cancel(run.session_id, run_id)
+            except StoreUnavailable:
+                if not is_stopped:
+                    raise
+                return True
 
     async def decide(self, interrupt_id: str, decision: Decision, by: str, text: str = "") -> str:
         """Answer a question; one line for whoever pressed the button."""
@@ -230,15 +242,17 @@ class ChatInbox:
         async with self._store.write() as db:
             await lock_session(db, session.id)  # nothing of the queue begins meanwhile
             run = await running(db, session.id)
-            dropped = await delete_queue(db, session.id, but=UNASKED)
+            dropped = [one for one in await queued(db, session.id) if one.trigger not in UNASKED]
+            await delete_queue(db, session.id, but=UNASKED)
             if run is None:
                 taken = await self._approvals.take_open(db, session.id, Word("cancel", sender))
             await _note(db, keys, session, run.id if run is not None else "")
+        self._runs.dropped(session, dropped)
         self._approvals.tell(taken)
         was_running = taken is not None and bool(taken.answered)
         if run is not None:
             was_running = await self._inbox.cancel(session.id, run.id, sender)
-        return sentences.stopped(session.locale, was_running=was_running, dropped=dropped)
+        return sentences.stopped(session.locale, was_running=was_running, dropped=len(dropped))
 
     async def _session(self, inbound: Inbound) -> Session:
         if inbound.chat is None:
@@ -250,16 +264,22 @@ class ChatInbox:
             session_id = await bound_session(db, chat)
             if session_id is not None:
                 return await load_session(db, session_id)
-        try:
-            return await self._new_session(chat)
-        except Duplicate:  # two first messages at once: the other one bound the chat
-            return await self._session_of(chat)
+        return await self._first_session(chat)
 
-    async def _new_session(self, chat: ChatAddress, keys: Sequence[str] = ()) -> Session:
+    async def _first_session(self, chat: ChatAddress) -> Session:
+        """The session of a chat that never spoke; of two first messages at once, for both."""
+        session = await self._create(chat)
+        async with self._store.write() as db:
+            bound_id = await bind_free_chat(db, chat, session.id, datetime.now(UTC))
+        if bound_id == session.id:
+            return session
+        await self._inbox.delete_session(session.id)  # nobody will ever speak to it
+        async with self._store.read() as db:
+            return await load_session(db, bound_id)
+
+    async def _new_session(self, chat: ChatAddress, keys: Sequence[str]) -> Session:
         """Bind *chat* to a session of its own, and keep the *keys* of who asked for that."""
-        session = await self._inbox.create_session(
-            f"{chat.platform}:{chat.app_id}", kind=CHAT_KIND, origin=chat.platform
-        )
+        session = await self._create(chat)
         try:
             async with self._store.write() as db:
                 await bind_chat(db, chat, session.id, datetime.now(UTC))
@@ -268,6 +288,10 @@ class ChatInbox:
             await self._inbox.delete_session(session.id)
             raise
         return session
+
+    async def _create(self, chat: ChatAddress) -> Session:
+        owner = f"{chat.platform}:{chat.app_id}"
+        return await self._inbox.create_session(owner, kind=CHAT_KIND, origin=chat.platform)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:

@@ -7,20 +7,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol
 
+from channels.faults import fault_of
 from channels.port import RunSink
+from guard import NoProgressLoopError
 from guard.reminder import RuleStop
 from server.agent.context import RunContext
 from server.agent.history import History
 from server.agent.loop import AgentLoop
 from server.agent.record import trace_id_of
 from server.agent.speaker import say
-from server.agent.stopping import unless_stopped
+from server.agent.stopping import Stopped, unless_stopped
 from server.attachments import Attachments
 from server.delegate import SUBAGENT
 from server.delivery import DELIVER
 from server.ending import Written, write_ending
 from server.errors import Fenced, StoreUnavailable
-from server.log import fault_of
 from server.message import Message
 from server.outcome import (
     FINISHED,
@@ -135,7 +136,8 @@ class Executor:
             return None
         except StoreUnavailable as error:
             log.error("[run] failed session=%s run=%s: %s", active.session.id, active.run.id, error)
-            return ending_of(error, locale)
+            # What a stop leaves behind could not be kept; it was stopped all the same.
+            return ending_of(Stopped() if active.cancelled.is_set() else error, locale)
         except Exception as error:  # noqa: BLE001 - whatever broke, the run has an outcome
             ending = ending_of(error, locale)
             if ending.code == "internal":
@@ -158,7 +160,7 @@ class Executor:
         else:
             try:
                 questions = await self._loop.execute(context, sink)
-            except RuleStop as stop:
+            except (RuleStop, NoProgressLoopError) as stop:
                 return stopped_by(stop, context)
             if questions:
                 return waiting(questions)

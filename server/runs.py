@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from channels.faults import fault_of
 from server.begin import RESUME, UNASKED, WORDLESS, Begun, Lease, begin_run, is_asked
 from server.ending import HELD_KINDS, Written
 from server.errors import Duplicate, NotFound, StoreUnavailable
 from server.execution import ActiveRun, Executor, Shells
-from server.log import bound, fault_of
+from server.log import bound
 from server.session_state import queue_items
 from server.signals import RunSignals
 from server.store.engine import Store
@@ -129,24 +130,36 @@ class Runs:
         active = self._active.get(session_id)
         is_mine = active is not None and run_id in (None, active.run.id) and not active.is_ending
         if active is not None and is_mine:
-            self._stop(active.run.id)
+            self.stop(active.run.id)
         try:
             async with self._store.write() as db:
                 run = await running(db, session_id)
                 if run is None or run_id not in (None, run.id):
                     return is_mine
                 await request_cancel(db, run.id)
-            self._stop(run.id)  # one that was launched only while the store was asked
+            self.stop(run.id)  # one that was launched only while the store was asked
         except StoreUnavailable:
             if not is_mine:
                 raise
         return True
 
-    def _stop(self, run_id: str) -> None:
+    def stop(self, run_id: str) -> bool:
+        """Stop a run that is executed here, at once; False if it is none, or ends by itself.
+
+        The store does not hear of it: who asks for a stop that outlives this process `cancel`s.
+        """
         for active in self._active.values():
-            if active.run.id == run_id and not (active.cancelled.is_set() or active.is_ending):
-                active.cancelled.set()
-                self._executor.show_running(active)
+            if active.run.id == run_id and not active.is_ending:
+                if not active.cancelled.is_set():
+                    active.cancelled.set()
+                    self._executor.show_running(active)
+                return True
+        return False
+
+    def dropped(self, session: Session, runs: Iterable[Run]) -> None:
+        """These runs were taken out of the session's queue; their chats wait for them no more."""
+        for run in runs:
+            self._teller.dropped(run, session)
 
     async def dismiss(self, session_id: str) -> None:
         """Empty the session's queue, stop its run, and wait for the end of it and of its tools."""
@@ -180,7 +193,8 @@ class Runs:
             if ask.what == "advance":
                 await self._advance(ask.session_id)
             else:
-                await self._put_off("cancel", ask.session_id, self.cancel(ask.session_id, None))
+                cancelling = self.cancel(ask.session_id, ask.run_id)
+                await self._put_off("cancel", ask.session_id, cancelling)
 
     async def advance_idle(self) -> None:
         """Go on with queues that a lost process, or a store that was away, left standing.
@@ -188,7 +202,7 @@ class Runs:
         The scheduler gives runs of tasks their turn.
         """
         async with self._store.read() as db:
-            idle = await idle_queues(db, UNASKED)
+            idle = await idle_queues(db, UNASKED, RESUME)
             in_turn = set(await waiting_sessions(db))
         for session_id in idle:
             if session_id not in in_turn:
@@ -234,7 +248,7 @@ class Runs:
             kept = await renew_leases(db, self._owner, list(mine), datetime.now(UTC) + LEASE)
             stopped = await cancels_requested(db, self._owner)
         for run_id in stopped:
-            self._stop(run_id)
+            self.stop(run_id)
         for run_id in mine.keys() - kept:
             active = self._active.get(mine[run_id].session.id)
             if active is mine[run_id] and active.task is not None and not active.is_ending:
@@ -263,6 +277,8 @@ class Runs:
                 ending = await self._executor.run(active)
                 active.is_ending = True
                 written = await self._executor.end(active, ending) if ending is not None else None
+            except Exception as error:  # noqa: BLE001 - it is taken up again when its lease is over
+                log.error("[run] its end was not written %s", fault_of(error))
             finally:
                 if self._active.get(active.session.id) is active:
                     del self._active[active.session.id]

@@ -16,6 +16,8 @@ class Ask:
 
     what: Literal["advance", "cancel"]
     session_id: str
+    run_id: str | None = None
+    """With `cancel`: only if it is this one that runs."""
 
 
 class RunSignals:
@@ -23,16 +25,16 @@ class RunSignals:
 
     def __init__(self) -> None:
         self._asks: asyncio.Queue[Ask] = asyncio.Queue()  # as many as sessions are waited for
-        self._waiting: dict[str, asyncio.Event] = {}
+        self._waiting: dict[str, set[asyncio.Event]] = {}
         self._told: list[Callable[[], None]] = []
 
     def advance(self, session_id: str) -> None:
         """The session has something queued that should begin when it can."""
         self._asks.put_nowait(Ask("advance", session_id))
 
-    def cancel(self, session_id: str) -> None:
-        """What the session runs should stop."""
-        self._asks.put_nowait(Ask("cancel", session_id))
+    def cancel(self, session_id: str, run_id: str | None = None) -> None:
+        """What the session runs should stop; with *run_id*, only if it is that run."""
+        self._asks.put_nowait(Ask("cancel", session_id, run_id))
 
     async def next(self) -> Ask:
         """The next thing that was asked, for the one who does it."""
@@ -42,8 +44,7 @@ class RunSignals:
         """The run's outcome is stored."""
         for told in self._told:
             told()
-        event = self._waiting.get(run_id)
-        if event is not None:
+        for event in self._waiting.get(run_id, ()):
             event.set()
 
     def tell_of_ends(self, told: Callable[[], None]) -> None:
@@ -52,12 +53,15 @@ class RunSignals:
 
     async def until_ended(self, run_id: str, seconds: float) -> None:
         """Wait until the run ends in this process, at most *seconds*; the store tells the truth."""
-        event = self._waiting.setdefault(run_id, asyncio.Event())
+        event = asyncio.Event()
+        waiting = self._waiting.setdefault(run_id, set())
+        waiting.add(event)
         try:
             async with asyncio.timeout(seconds):
                 await event.wait()
         except TimeoutError:
             pass
         finally:
-            if self._waiting.get(run_id) is event:
+            waiting.remove(event)
+            if not waiting:
                 del self._waiting[run_id]

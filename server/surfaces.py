@@ -8,7 +8,10 @@ from channels.events import OutcomeStatus, RunEvent
 from channels.port import Delivery, Question, RunSink, Surface, Turn
 from server import sentences
 from server.errors import NotFound
+from server.late import LATE, late_delivery
+from server.outbox import TRIES
 from server.outbox import Surface as Deliverer
+from server.outcome import RUN_STATUS
 from server.store.approvals import Approval, approvals_of
 from server.store.engine import Store
 from server.store.messages import last_words
@@ -17,10 +20,7 @@ from server.store.runs import Run, load_run
 from server.store.sessions import Session, load_session
 
 _OUTCOMES: Final[Mapping[str, OutcomeStatus]] = {
-    "COMPLETED": "finished",
-    "WAITING": "waiting",
-    "FAILED": "failed",
-    "CANCELLED": "cancelled",
+    status: outcome for outcome, status in RUN_STATUS.items()
 }
 
 
@@ -59,29 +59,27 @@ class Fan:
 
 
 class Ways(Mapping[str, Deliverer]):
-    """Every way out by its name: those to web clients, and the bots that are open."""
+    """Every way out by its name: the bots that are open."""
 
-    def __init__(
-        self, web: Mapping[str, Deliverer], bots: Mapping[str, Surface], store: Store
-    ) -> None:
-        self._web = web
+    def __init__(self, bots: Mapping[str, Surface], store: Store) -> None:
         self._bots = bots
         self._store = store
 
     def __getitem__(self, name: str) -> Deliverer:
-        if name in self._web:
-            return self._web[name]
         return ChatSurface(self._bots[name], self._store)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._web, *self._bots])
+        return iter(self._bots)
 
     def __len__(self) -> int:
-        return len(self._web) + len(self._bots)
+        return len(self._bots)
 
 
 class ChatSurface:
-    """Tells a chat how a run ended, from what is stored; so the outbox can do it after a crash."""
+    """Tells a chat how a run ended, from what is stored; so the outbox can do it after a crash.
+
+    Also that messages came too late, which is told like a run that nobody asked for.
+    """
 
     def __init__(self, surface: Surface, store: Store) -> None:
         self._surface = surface
@@ -92,10 +90,18 @@ class ChatSurface:
         try:
             delivery = await self._delivery(item)
         except NotFound:
-            raise DeliveryError("the run was deleted", retryable=False) from None
-        await self._surface.deliver(delivery)
+            raise DeliveryError("the run was deleted", retryable=False, trouble="fault") from None
+        try:
+            await self._surface.deliver(delivery)
+        except DeliveryError as error:
+            if error.retryable and delivery.attempt >= TRIES:
+                self._surface.forget(delivery.turn)
+            raise
 
     async def _delivery(self, item: OutboxItem) -> Delivery:
+        if item.kind == LATE:
+            async with self._store.read() as db:
+                return await late_delivery(db, item)
         if item.run_id is None:
             raise NotFound("there is no such run")
         async with self._store.read() as db:

@@ -13,7 +13,8 @@ from channels.clock import SYSTEM, Clock
 from channels.dedupe import Window
 from channels.dingtalk.api import DOWNLOAD_BYTES, Credentials, DingTalkApi, open_api
 from channels.dingtalk.codes import Kind, Refused
-from channels.dingtalk.decode import PLATFORM, UNKNOWN_TYPE, Address, decode_locator
+from channels.dingtalk.content import UNKNOWN_TYPE, decode_locator
+from channels.dingtalk.decode import PLATFORM, Address
 from channels.dingtalk.frames import Answer
 from channels.dingtalk.reactions import Reactions
 from channels.dingtalk.receiver import Reactor, Receiver
@@ -23,6 +24,7 @@ from channels.dingtalk.telling import Parts
 from channels.dingtalk.trace import Traces
 from channels.dingtalk.turns import Turns
 from channels.errors import FetchError
+from channels.pictures import picture_type
 from channels.port import Delivery, Fetched, Health, Inbox, Locale, RemoteFile, RunSink, Turn
 from channels.supervise import LineHealth, keep_alive
 
@@ -30,16 +32,10 @@ log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
 """What sentences on their way are given when the channel closes."""
+FETCH_SECONDS = 10.0
+"""How long a file's run waits out refusals that pass, before its person has to send it again."""
 FORBIDDEN_SECONDS = 3600.0
 """Between two complaints in one chat about a right that only an operator can give."""
-
-_PICTURES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"BM": "image/bmp",
-}
-"""How pictures begin; the store that holds them often does not say what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +142,10 @@ class DingTalkChannel:
         """
         await self._turns.deliver(delivery)
 
+    def forget(self, turn: Turn) -> None:
+        """Nothing more comes of the run; see `Surface`."""
+        self._turns.forget(turn)
+
     async def say(self, turn: Turn, text: str) -> None:
         """Write one line beside the card; see `Surface`."""
         is_forbidden = text == sentences.files_forbidden(self._config.locale)
@@ -162,7 +162,11 @@ class DingTalkChannel:
         """
         code, robot_code = decode_locator(file.locator)
         try:
-            data, media_type = await self._api.download(code, robot_code or self._config.robot)
+            data, media_type = await self._api.insist(
+                lambda: self._api.download(code, robot_code or self._config.robot),
+                FETCH_SECONDS,
+                is_repeatable=True,
+            )
         except Refused as refused:
             log.warning("[dingtalk] no file: %s (%s)", refused.kind, refused.code)
             raise FetchError(str(refused), self._sorry(refused, file.name)) from None
@@ -222,13 +226,11 @@ class DingTalkChannel:
 
 
 def _media_type(data: bytes, told: str, file: RemoteFile) -> str:
-    """What a file is: by its first bytes, else what was told, else by its name."""
-    for beginning, media_type in _PICTURES.items():
-        if data.startswith(beginning):
-            return media_type
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return file.media_type if told == UNKNOWN_TYPE else told
+    """What a file is: by its first bytes, else what was told, else by its name.
+
+    The store that holds pictures often does not say what they are.
+    """
+    return picture_type(data) or (file.media_type if told == UNKNOWN_TYPE else told)
 
 
 def _with_ending(name: str, media_type: str) -> str:

@@ -7,7 +7,7 @@ The OpenAPI (`api.dingtalk.com`) answers with an HTTP status and a `code` in wor
 from collections.abc import Mapping
 from enum import StrEnum
 
-from channels.errors import ChannelError
+from channels.errors import ChannelError, DeliveryTrouble
 
 
 class Kind(StrEnum):
@@ -44,10 +44,22 @@ class Refused(ChannelError):
         self.retry_after_seconds = retry_after_seconds
 
     @property
+    def trouble(self) -> DeliveryTrouble | None:
+        """Why something was not told; None where that follows from whether a repeat helps."""
+        return _TROUBLES.get(self.kind)
+
+    @property
     def is_passing(self) -> bool:
         """The same request may be taken later."""
         return self.kind in (Kind.THROTTLED, Kind.BROKEN)
 
+
+_TROUBLES: Mapping[Kind, DeliveryTrouble] = {
+    Kind.GONE: "gone",
+    Kind.PERMISSION: "forbidden",
+    Kind.TOKEN: "forbidden",
+    Kind.TEMPLATE: "forbidden",
+}
 
 _BY_PREFIX: Mapping[str, Kind] = {
     "InvalidAuthentication": Kind.TOKEN,

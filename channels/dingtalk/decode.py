@@ -1,17 +1,17 @@
 """What DingTalk pushes, as values; pure, and as forgiving as the payloads are various."""
 
 import json
-import mimetypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from channels.dingtalk.content import read_content
+from channels.dingtalk.fields import fields, number, text
 from channels.errors import Undecodable
 from channels.port import Command, RemoteFile
 
 PLATFORM = "dingtalk"
-UNKNOWN_TYPE = "application/octet-stream"
 COMMANDS: Mapping[str, Command] = {
     "/new": "new",
     "/stop": "stop",
@@ -27,12 +27,11 @@ STOP_ACTIONS = frozenset({"stop", "btn_stop"})
 Action = Literal["approve", "deny"]
 """Action ids of the buttons of a question."""
 
-_SIDELINE = re.compile(r"/side(?!\S)\s*", re.IGNORECASE)
-_MENTION = re.compile(r"^\s*@[^\s@]+\s*")
-_OPAQUE = re.compile(r"\|\|\d+\|\|\d+\|\|\d+\s*$")
-"""How the encrypted text of some quotes ends; no one can read it."""
-
-Json = Mapping[str, object]
+_UNSEEN = "\u200b\u2060\ufeff"
+"""Comes along with what was pasted, and is no white space to Python."""
+_BLANK = "".join(filter(str.isspace, map(chr, range(0x3001)))) + _UNSEEN
+_SIDELINE = re.compile(rf"[/／]side(?!\S)[\s{_UNSEEN}]*", re.IGNORECASE)
+_MENTIONS = re.compile(rf"[\s{_UNSEEN}]*(?:@[^\s{_UNSEEN}@]+[\s{_UNSEEN}]*)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,9 @@ class Heard:
     @property
     def command(self) -> Command | None:
         """The command that the text is, in any case and after a mention."""
-        return None if self.is_sideline else COMMANDS.get(strip_mentions(self.text).lower())
+        if self.is_sideline:
+            return None
+        return COMMANDS.get(strip_mentions(self.text).replace("／", "/").lower())
 
     @property
     def is_bare(self) -> bool:
@@ -124,12 +125,12 @@ class Click:
 
 def encode_address(address: Address) -> str:
     """The text that is stored with a run."""
-    return json.dumps(asdict(address), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(asdict(address), separators=(",", ":"))
 
 
-def decode_address(text: str | None) -> Address | None:
+def decode_address(encoded: str | None) -> Address | None:
     """The other way; None for what is no address of ours."""
-    known = _object(text)
+    known = fields(encoded)
     try:
         return Address(**known)  # type: ignore[arg-type]  # checked by the constructor's names
     except TypeError:
@@ -145,34 +146,34 @@ def decode_message(raw: str, own_robot_code: str) -> Heard:
     Raises:
         Undecodable: It cannot be said who wrote where.
     """
-    data = _object(raw)
-    message_id, conversation_id = _text(data, "msgId"), _text(data, "conversationId")
+    data = fields(raw)
+    message_id, conversation_id = text(data, "msgId"), text(data, "conversationId")
     if not message_id or not conversation_id:
         raise Undecodable("a message without an id or a conversation")
-    is_group = _text(data, "conversationType") == "2"
+    is_group = text(data, "conversationType") == "2"
     address = Address(
         conversation_id=conversation_id,
         is_group=is_group,
-        staff_id=_text(data, "senderStaffId"),
-        robot_code=_text(data, "robotCode") or own_robot_code,
-        webhook=_text(data, "sessionWebhook"),
-        webhook_until_ms=_number(data, "sessionWebhookExpiredTime"),
+        staff_id=text(data, "senderStaffId"),
+        robot_code=text(data, "robotCode") or own_robot_code,
+        webhook=text(data, "sessionWebhook"),
+        webhook_until_ms=number(data, "sessionWebhookExpiredTime"),
         message_id=message_id,
     )
-    created_ms = _number(data, "createAt")
-    said = _decode_content(data, address)
-    text = said.text.strip()
-    aside = _SIDELINE.match(strip_mentions(text))
-    bot_id = _text(data, "chatbotUserId")
+    created_ms = number(data, "createAt")
+    said = read_content(data, address.robot_code)
+    words = said.text.strip(_BLANK)
+    aside = _SIDELINE.match(strip_mentions(words))
+    bot_id = text(data, "chatbotUserId")
     return Heard(
         message_id=message_id,
         address=address,
-        sender_id=address.staff_id or _text(data, "senderId"),
-        sender_name=" ".join(_text(data, "senderNick").split()),
-        is_echo=_text(data, "senderId") != "" and _text(data, "senderId") == bot_id,
+        sender_id=address.staff_id or text(data, "senderId"),
+        sender_name=" ".join(text(data, "senderNick").split()),
+        is_echo=text(data, "senderId") != "" and text(data, "senderId") == bot_id,
         sent_at=created_ms / 1000 if created_ms > 0 else None,
         is_mention=not is_group or data.get("isInAtList") is not False,
-        text=text if aside is None else strip_mentions(text)[aside.end() :],
+        text=words if aside is None else strip_mentions(words)[aside.end() :],
         quote=said.quote.strip(),
         files=tuple(said.files),
         is_readable=said.is_readable,
@@ -188,217 +189,20 @@ def decode_click(raw: str) -> Click:
     Raises:
         Undecodable: It cannot be said who pressed on which card.
     """
-    data = _object(raw)
-    card_id, user_id = _text(data, "outTrackId"), _text(data, "userId")
+    data = fields(raw)
+    card_id, user_id = text(data, "outTrackId"), text(data, "userId")
     if not card_id or not user_id:
         raise Undecodable("a click without a card or a person")
-    private = _object(_object(data.get("content") or data.get("value")).get("cardPrivateData"))
-    params = {name: str(value) for name, value in _object(private.get("params")).items()}
+    told = {**fields(data.get("value")), **fields(data.get("content"))}
+    private = fields(told.get("cardPrivateData"))
+    params = {name: str(value) for name, value in fields(private.get("params")).items()}
     ids = private.get("actionIds")
     actions = tuple(str(action) for action in ids) if isinstance(ids, list) else ()
-    conversation = _text(data, "spaceId") if _text(data, "spaceType") == "IM_GROUP" else ""
+    conversation = text(data, "spaceId") if text(data, "spaceType") == "IM_GROUP" else ""
     return Click(card_id, user_id, actions, params, conversation)
 
 
-def strip_mentions(text: str) -> str:
-    """*text* without the names that it begins with."""
-    while found := _MENTION.match(text):
-        text = text[found.end() :]
-    return text.strip()
-
-
-def locator_of(address: Address, download_code: str) -> str:
-    """What it takes to fetch a file of a message."""
-    return json.dumps({"code": download_code, "robot": address.robot_code})
-
-
-def decode_locator(locator: str) -> tuple[str, str]:
-    """Download code and robot code; empty for what is no locator of ours."""
-    known = _object(locator)
-    return _text(known, "code"), _text(known, "robot")
-
-
-@dataclass(slots=True)
-class _Said:
-    """The content of one message while it is being read."""
-
-    text: str = ""
-    quote: str = ""
-    files: Sequence[RemoteFile] = ()
-    is_readable: bool = True
-    needs_transcript: bool = False
-    has_lost_quote: bool = False
-
-
-def _decode_content(data: Json, address: Address) -> _Said:
-    kind = _text(data, "msgtype")
-    content = _object(data.get("content"))
-    said = _Said()
-    match kind:
-        case "text" if isinstance(data.get("text"), Mapping):
-            said.text = _text(_object(data.get("text")), "content")
-        case "richText" if (items := _rich_items(data)) is not None:
-            said.text, said.files = _read_rich(items, address)
-        case "picture" if code := _code(content):
-            said.files = [_file(address, code, "picture")]
-        case "file" if code := _code(content):
-            said.files = [_file(address, code, _text(content, "fileName") or "file")]
-        case "video" if code := _code(content):
-            ending = _text(content, "videoType") or "mp4"
-            said.files = [_file(address, code, f"video.{ending}")]
-        case "audio":
-            said.text = _text(content, "recognition")
-            said.needs_transcript = not said.text.strip()
-        case "chatRecord":
-            said.quote = _record_text(content)
-            said.is_readable = bool(said.quote)
-        case _:
-            said.is_readable = False
-    _add_quote(said, data, address)
-    return said
-
-
-def _rich_items(data: Json) -> list[Json] | None:
-    """The elements of a rich text in any of the shapes seen; None if it is none."""
-    content = data.get("content")
-    if isinstance(content, str):
-        content = _loaded(content)
-    items = content.get("richText") if isinstance(content, Mapping) else content
-    if items is None:
-        items = _object(data.get("richText")).get("content")
-    if not isinstance(items, list):
-        return None
-    return list(_flatten(items))
-
-
-def _flatten(items: list[Any]) -> Iterator[Json]:
-    for item in items:
-        if isinstance(item, list):
-            yield from _flatten(item)
-        elif isinstance(item, Mapping):
-            yield item
-        elif isinstance(item, str):
-            yield {"text": item}
-
-
-def _read_rich(items: Sequence[Json], address: Address) -> tuple[str, list[RemoteFile]]:
-    """Text and files of a rich text, both in order."""
-    text: list[str] = []
-    files: list[RemoteFile] = []
-    for item in items:
-        code = _code(item)
-        words = _text(item, "text") or _text(item, "content")
-        link = _text(item, "href") or _text(item, "url")
-        if code:
-            kind = _text(item, "type") or _text(item, "msgType") or "file"
-            files.append(_file(address, code, _text(item, "fileName") or kind))
-        elif link:
-            text.append(f"[{words}]({link})" if words else link)
-        else:
-            text.append(words)
-    return "".join(text), files
-
-
-def _add_quote(said: _Said, data: Json, address: Address) -> None:
-    """Put what the message answers to before it, as far as it can be read."""
-    for holder in map(_object, (data.get("text"), data.get("content"))):
-        replied = _object(holder.get("repliedMsg"))
-        if replied or holder.get("isReplyMsg") is True:
-            said.quote, files = _read_quote(replied, address)
-            said.files = [*files, *said.files]
-            is_own = _text(replied, "senderId") == _text(data, "chatbotUserId") != ""
-            said.has_lost_quote = not (said.quote.strip() or files or is_own)
-            return
-
-
-def _read_quote(replied: Json, address: Address) -> tuple[str, list[RemoteFile]]:
-    """Text and files of a quoted message."""
-    content = replied.get("content")
-    inner = _object(content)
-    items = inner.get("richText")
-    if isinstance(items, list):
-        return _read_rich(list(_flatten(items)), address)
-    card = _object(_object(inner.get("cardData")).get("cardParamMap"))
-    text = _text(inner, "text") or _text(inner, "markdown") or _text(inner, "recognition")
-    text = text or _text(card, "content") or _text(inner, "fileName") or _record_text(inner)
-    if not text and isinstance(content, str) and not inner:
-        text = content
-    kind = _text(replied, "msgType")
-    code = _code(inner) if kind in ("picture", "file", "video") else ""
-    files = [_file(address, code, _text(inner, "fileName") or kind)] if code else []
-    return "" if _OPAQUE.search(text) else text, files
-
-
-def _record_text(content: Json) -> str:
-    """Messages that were forwarded together, one a line; the platform may leave some of them out.
-
-    The record has their whole texts, but mostly only the summary has names.
-    """
-    summary = [line for line in _items(content.get("summary")) if isinstance(line, str)]
-    record = [entry for entry in _items(content.get("chatRecord")) if isinstance(entry, Mapping)]
-    if not record:
-        return "\n".join(summary)
-    known = summary if len(summary) == len(record) else [""] * len(record)
-    return "\n".join(map(_record_line, record, known))
-
-
-def _record_line(entry: Json, summary: str) -> str:
-    inner = _object(entry.get("content"))
-    text = _text(inner, "text") or _text(inner, "fileName")
-    if not inner:
-        text = _text(entry, "content")
-    name, colon, _ = summary.partition(":")
-    name = _text(entry, "senderName") or _text(entry, "senderNick") or (name if colon else "")
-    return (f"{name}: " if name else "") + (text or f"[{_text(entry, 'msgType') or '…'}]")
-
-
-def _items(value: object) -> list[Any]:
-    """The elements of a list, also of one in a text; the lines of any other text."""
-    if isinstance(value, str):
-        found = _loaded(value)
-        value = found if isinstance(found, list) else value.splitlines()
-    return value if isinstance(value, list) else []
-
-
-def _file(address: Address, code: str, name: str) -> RemoteFile:
-    media_type = mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
-    return RemoteFile(locator_of(address, code), name, media_type)
-
-
-def _code(content: Json) -> str:
-    return _text(content, "downloadCode") or _text(content, "pictureDownloadCode")
-
-
-def _loaded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _object(value: object) -> dict[str, object]:
-    """*value* as an object: decoded if it is a JSON text, empty if it is something else."""
-    if isinstance(value, str):
-        value = _loaded(value)
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _text(holder: Json, name: str) -> str:
-    """A text; numbers become one, anything else is none."""
-    value = holder.get(name)
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        return ""
-    return str(value)
-
-
-def _number(holder: Json, name: str) -> int:
-    """A whole number, also one in a text; else 0."""
-    value = holder.get(name)
-    if isinstance(value, bool):
-        return 0
-    if isinstance(value, int | float):
-        return int(value) if abs(value) < 1e18 else 0
-    try:
-        return int(value) if isinstance(value, str) and len(value) < 20 else 0
-    except ValueError:
-        return 0
+def strip_mentions(words: str) -> str:
+    """*words* without the names that they begin with."""
+    found = _MENTIONS.match(words)
+    return words[found.end() if found else 0 :].strip(_BLANK)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from channels import sentences
 from channels.dingtalk.card import render_note, render_stopping, run_id_of
-from channels.dingtalk.decode import PLATFORM, Action, Click, decode_click
+from channels.dingtalk.decode import Action, Click, decode_click
 from channels.dingtalk.frames import OK, Answer
 from channels.dingtalk.people import People
 from channels.dingtalk.rules import Rules
@@ -58,14 +58,13 @@ class Presses:
         run_id = run_id_of(click.card_id) or click.params.get("run")
         decision, question_id = click.decision, click.params.get("question")
         if click.wants_stop and run_id:
-            return partial(self._stop, run_id, click)
+            return partial(self._stop, run_id)
         if decision is not None and question_id:
             return partial(self._decide, question_id, decision, click)
         return None
 
-    async def _stop(self, run_id: str, click: Click) -> dict[str, object]:
-        by = f"{PLATFORM}:{click.user_id}"
-        is_stopping = await self._in_time(self._inbox.cancel_run(run_id, by), True)
+    async def _stop(self, run_id: str) -> dict[str, object]:
+        is_stopping = await self._in_time(self._inbox.cancel_run(run_id), True)
         says = sentences.stopping if is_stopping else sentences.already_over
         return render_stopping(says(self._rules.locale))
 

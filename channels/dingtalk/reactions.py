@@ -5,7 +5,7 @@ import logging
 
 from channels.clock import Clock
 from channels.dingtalk.api import DingTalkApi
-from channels.dingtalk.codes import Refused
+from channels.dingtalk.codes import Kind, Refused
 from channels.dingtalk.decode import Address
 from channels.port import Locale
 
@@ -14,7 +14,8 @@ log = logging.getLogger(__name__)
 THINKING = {"zh-CN": "🤔思考中", "en": "🤔Thinking"}
 FAILED = {"zh-CN": "❌失败", "en": "❌Failed"}
 OFF_SECONDS = 3600.0
-"""How long nothing is tried after a refusal: apps without the right stay without it."""
+"""How long nothing is tried where the app lacks the right. Other refusals are of one message only,
+which was withdrawn for example."""
 
 
 class Reactions:
@@ -63,6 +64,6 @@ class Reactions:
         try:
             await self._api.react(address, emotion, remove=remove)
         except Refused as refused:
-            if not refused.is_passing and not remove:
+            if refused.kind == Kind.PERMISSION and not remove:
                 self._off_until = self._clock.monotonic() + OFF_SECONDS
             log.info("[dingtalk] no reaction: %s (%s)", refused.kind, refused.code)

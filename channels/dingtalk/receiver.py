@@ -1,9 +1,11 @@
 """What becomes of each pushed frame, and how it is acknowledged."""
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from channels import sentences
 from channels.clock import Clock
@@ -15,17 +17,18 @@ from channels.dingtalk.people import People
 from channels.dingtalk.presses import Presses, Start
 from channels.dingtalk.rules import Rules
 from channels.errors import InboxRefused, InboxUnavailable, Undecodable
+from channels.faults import fault_of
 from channels.lanes import Lanes
 from channels.port import Inbound, Inbox, Submitted
 
 log = logging.getLogger(__name__)
 
+ACK_SECONDS = 0.8
+"""Until a message is acknowledged, whatever the application does: as not kept, if it is not yet."""
 STALE_SECONDS = 600.0
 """A message that waited longer is not run: what it was about is over."""
 STALE_COMMAND_SECONDS = 60.0
 """A command that waited longer is not obeyed: it may now stop or forget the wrong thing."""
-STALE_NOTICE_SECONDS = 2.0
-"""A backlog comes at once; it is told of in one message."""
 NOT_ALLOWED_SECONDS = 3600.0
 """Between two refusals in one chat."""
 PROBE_SECONDS = (2.0, 30.0)
@@ -82,20 +85,30 @@ class Receiver:
         self._window = Window(clock=clock.monotonic)
         self._refused = Window(NOT_ALLOWED_SECONDS, clock.monotonic)
         self._lanes = Lanes(clock)
-        self._stale: dict[str, int] = {}
         self._unheard: dict[str, _Unheard] = {}
 
     async def handle(self, topic: str, raw: str) -> Answer:
         """Take one frame; never raises, since no acknowledgement would leave."""
         began = time.monotonic()  # the real time that the platform waits
         try:
-            return await (self._presses.handle(raw) if topic == TOPIC_CLICK else self._message(raw))
-        except Exception as error:  # without an answer the platform would wait
-            trace = (Exception, Exception("…"), error.__traceback__)  # its words may be a person's
-            log.error("[dingtalk] a frame failed: %s", type(error).__name__, exc_info=trace)
-            return Answer(FAILED, "failed")  # nothing of it was kept, it may come again
+            if topic == TOPIC_CLICK:
+                return await _guarded(self._presses.handle(raw))
+            return await self._in_time(_guarded(self._message(raw)))
         finally:
             self.counts.acknowledged(time.monotonic() - began)
+
+    async def _in_time(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """What *work* answers, or after `ACK_SECONDS` that nothing is kept yet.
+
+        It goes on by itself then. If the platform pushes the message again meanwhile it is known,
+        and if it cannot be kept in the end, its person is told.
+        """
+        taking = asyncio.create_task(work, name="dingtalk-message")
+        self._do.start(_finish(taking))
+        patience = asyncio.ensure_future(self._clock.sleep(ACK_SECONDS))
+        await asyncio.wait({taking, patience}, return_when=asyncio.FIRST_COMPLETED)
+        patience.cancel()
+        return taking.result() if taking.done() else Answer(FAILED, "slow")
 
     async def _message(self, raw: str) -> Answer:
         try:
@@ -118,6 +131,9 @@ class Receiver:
         except InboxUnavailable:
             self._miss(heard, keys)
             return Answer(FAILED, "unavailable")
+        except Exception:  # `_guarded` tells the operator of it
+            self._miss(heard, keys)
+            raise
         finally:
             (self._window.keep if is_kept else self._window.release)(keys)
         self._found(heard.address.conversation_id, keys)
@@ -134,8 +150,7 @@ class Receiver:
             if self._refused.claim((address.conversation_id,)):
                 self._do.say(address, sentences.not_allowed(locale, heard.sender_id))
         elif self._is_stale(heard):
-            if not await self._inbox.knows(keys):
-                self._tell_stale(address)
+            await self._note_late(address, keys)
         elif not heard.is_readable:
             self._do.say(address, sentences.unreadable(locale))
         elif heard.needs_transcript:
@@ -190,8 +205,6 @@ class Receiver:
             return ""
         if submitted.state == "queued":
             return sentences.queued(self._rules.locale, submitted.position or 1)
-        if submitted.state == "steered":
-            return sentences.steered(self._rules.locale)
         return ""
 
     def _is_stale(self, heard: Heard) -> bool:
@@ -200,17 +213,9 @@ class Receiver:
         age = self._clock.wall() - heard.sent_at
         return age > (STALE_COMMAND_SECONDS if heard.command else STALE_SECONDS)
 
-    def _tell_stale(self, address: Address) -> None:
-        self.counts.stale += 1
-        count = self._stale.get(address.conversation_id, 0)
-        self._stale[address.conversation_id] = count + 1
-        if count == 0:
-            self._do.start(self._notice_stale(address))
-
-    async def _notice_stale(self, address: Address) -> None:
-        await self._clock.sleep(STALE_NOTICE_SECONDS)
-        count = self._stale.pop(address.conversation_id)
-        self._do.say(address, sentences.stale(self._rules.locale, count))
+    async def _note_late(self, address: Address, keys: Sequence[str]) -> None:
+        if await self._inbox.note_late(self._rules.chat(address), keys, encode_address(address)):
+            self.counts.stale += 1
 
     def _miss(self, heard: Heard, keys: Sequence[str]) -> None:
         """Keep in mind that a message was not taken; its person is told when one can be."""
@@ -240,3 +245,15 @@ class Receiver:
             for chat in missed.values():
                 if chat.keys:
                     self._do.say(chat.address, sentences.not_received(self._rules.locale))
+
+
+async def _guarded(work: Coroutine[Any, Any, Answer]) -> Answer:
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - without an answer the platform would wait
+        log.error("[dingtalk] a frame failed %s", fault_of(error))
+        return Answer(FAILED, "failed")  # nothing of it was kept, it may come again
+
+
+async def _finish(task: "asyncio.Task[Answer]") -> None:
+    await task

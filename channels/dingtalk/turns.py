@@ -99,10 +99,15 @@ class Turns:
                 str(refused),
                 retryable=may_pass(refused),
                 retry_after_seconds=refused.retry_after_seconds,
+                trouble=refused.trouble,
             ) from None
         self._watched.pop(run_id, None)
         if not is_news:  # else the run that goes on has marked the message anew
             await self._unmark(address, is_failure=delivery.status == "failed")
+
+    def forget(self, turn: Turn) -> None:
+        """Nothing more comes of the run; see `Surface.forget`. What is marked stays marked."""
+        self._watched.pop(turn.run_id, None)
 
     async def close(self) -> None:
         """Leave the cards of running runs as they are; they go on after the restart."""

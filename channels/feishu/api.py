@@ -153,12 +153,19 @@ class FeishuApi:
         self.posted.append(message_id)
         return message_id
 
-    async def read_message(self, message_id: str) -> list[Fields]:
+    async def read_message(self, message_id: str, *, is_card_whole: bool = False) -> list[Fields]:
         """A message as the platform keeps it, and after it all that it holds at whatever depth.
 
         Each has `msg_type`, `body.content`, `sender`, … and, inside of another, `upper_message_id`.
+
+        Args:
+            is_card_whole: As it was sent, where the message is one; else an extract is given, which
+                of cards like ours says nothing. By field reports only for cards: a forward asked
+                for so is an internal error.
         """
         path = f"/open-apis/im/v1/messages/{_part(message_id)}?with_sender_name=true"
+        if is_card_whole:
+            path += "&card_msg_content_type=user_card_content"
         answer = await self._caller.call("read", "GET", path)
         found = fields.items(fields.under(answer, "data"), "items")
         return [fields.fields(one) for one in found]

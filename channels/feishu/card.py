@@ -60,6 +60,14 @@ class Ending:
     """Stands at the head; see `Turn.label`."""
     asked: Asked | None = None
     """Of a run that waits; then the answer is short enough for one card with it."""
+    reason: str = ""
+    """Why it failed, as the status has it."""
+    status_alone: str = ""
+    """The status without the reason."""
+
+    def status_below(self, answer: str) -> str:
+        """The status as it stands below *answer*, which may give the reason already."""
+        return self.status_alone if self.reason and self.reason in answer else self.status
 
     @property
     def words(self) -> "Ending":
@@ -133,7 +141,10 @@ def ending(delivery: Delivery, shown_answer: str = "") -> Ending:
         answer = sentences.no_answer(locale)
     if delivery.status == "finished" and delivery.turn.reply_to is None:
         return Ending(f"🔔 {sentences.unasked(locale)}", answer, label)
-    return Ending(_ended(delivery.status, delivery.text, locale), answer, label)
+    end = Ending(_ended(delivery.status, delivery.text, locale), answer, label)
+    if delivery.status != "failed":
+        return end
+    return replace(end, reason=harmless(delivery.text.strip()), status_alone=_failed(locale))
 
 
 def _asking(delivery: Delivery, answer: str, label: str) -> Ending:
@@ -172,10 +183,14 @@ def _ended(status: OutcomeStatus, reason: str, locale: Locale) -> str:
         case "failed":
             if not reason:
                 return f"❌ {sentences.failed(locale)}"
-            head = "❌ Failed" if is_english else "❌ 任务失败"
+            head = _failed(locale)
     if not reason:
         return head
     return f"{head}: {reason}" if is_english else f"{head}：{reason}"
+
+
+def _failed(locale: Locale) -> str:
+    return "❌ Failed" if locale == "en" else "❌ 任务失败"
 
 
 def live(shown: Face, stop: Stop, locale: Locale, label: str = "") -> str:
@@ -203,7 +218,7 @@ def ended(end: Ending, part: str) -> str:
     elements = _headed(end.label)
     elements += [_markdown(part, ANSWER)] if part.strip() else []
     elements += end.asked.elements if end.asked else []
-    elements.append(_markdown(harmless(end.status), STATUS))
+    elements.append(_markdown(harmless(end.status_below(part)), STATUS))
     return _card(elements, summary=_first_line(end.status))
 
 

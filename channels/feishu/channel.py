@@ -89,6 +89,10 @@ class FeishuChannel:
         """Tell how the run ended; see `Surface.deliver`."""
         await self._outbound.deliver(delivery)
 
+    def forget(self, turn: Turn) -> None:
+        """See `Surface`."""
+        self._outbound.forget(turn)
+
     async def say(self, turn: Turn, text: str) -> None:
         """Write one line beside the card; see `Surface.say`."""
         await self._outbound.say(place_for(turn), text)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 
-from channels.errors import DeliveryError
+from channels.errors import DeliveryError, DeliveryTrouble
 
 
 class Meaning(StrEnum):
@@ -78,6 +78,14 @@ _REPEATABLE = frozenset(
     {Meaning.TOKEN, Meaning.RATE, Meaning.BUSY, Meaning.INTERNAL, Meaning.SEQUENCE}
 )
 
+_TROUBLES: Mapping[Meaning, DeliveryTrouble] = {
+    Meaning.CHAT_GONE: "gone",
+    Meaning.SCOPE: "forbidden",
+    Meaning.CREDENTIALS: "forbidden",
+    Meaning.BUG: "fault",
+}
+"""The others follow from whether a repeat helps."""
+
 TABLES = 11310
 """The cause inside a 230099 that stands for more tables than a card may hold."""
 _CHAT_RATE = 230020
@@ -111,6 +119,7 @@ class Refused(DeliveryError):
             f"refused: {meaning} (code {code}{cause}, HTTP {status})",
             retryable=meaning in _REPEATABLE,
             retry_after_seconds=wait_seconds,
+            trouble=_TROUBLES.get(meaning),
         )
         self.meaning = meaning
         self.code = code

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from channels.feishu import fields
+from channels.feishu import cardwords, fields
 from channels.feishu.decode import Mention, Message
 from channels.feishu.fields import Fields
 
@@ -23,6 +23,11 @@ _AT = re.compile(r"<at\b[^<>]*?id=\"?([^\"<>\s]+)\"?[^<>]*>([^<>]*)</at>[ \t]?")
 _BODIES = ("content", "content_v2", "elements", "files")
 """Where the parts of a post stand, by what has been seen."""
 _POST_DEPTH = 3
+_NESTED = ("elements", "content", "children", "items")
+"""Where an element of a kind that nobody here knows has others."""
+_NESTED_DEPTH = 8
+_FOLDERS = re.compile(r".*[/\\]", re.DOTALL)
+"""What some clients put before the name of a file."""
 _FENCES = re.compile(r"`{3,}")
 _ALL = frozenset({"all", "@_all", "@all"})
 
@@ -48,7 +53,7 @@ class Content:
     names_bot: bool = False
     is_readable: bool = True
     is_forward: bool = False
-    """It holds other messages."""
+    """It holds other messages, or a card, of which only the platform's own copy tells."""
 
 
 UNREADABLE = Content(is_readable=False)
@@ -67,8 +72,10 @@ def read(message: Message, bot_open_id: str) -> Content:
         case "text":
             words = names.written_out(fields.text(content, "text")).strip()
             return Content(words, names_all=names.names_all, names_bot=names.names_bot)
-        case "post" | "interactive":  # a card is given in the shape of a post
+        case "post":
             return _post(content, names)
+        case "interactive":
+            return _card(content, names)
         case "image" | "file" | "media" | "audio":
             found = tuple(_resources([content], VOICE if message.kind == "audio" else "file"))
             return Content(resources=found, is_readable=bool(found))
@@ -134,6 +141,15 @@ def _post(content: Fields, names: _Names) -> Content:
     return Content(text, resources, names.names_all, names.names_bot, is_readable)
 
 
+def _card(content: Fields, names: _Names) -> Content:
+    """A card as it was sent, or in the shape of a post, which stands for it otherwise."""
+    is_post = any(isinstance(row, list) for row in fields.items(content, "elements"))
+    read = _post(content, names) if is_post else Content(cardwords.words_of(content))
+    if cardwords.is_stand_in(read.text) or not (read.text or read.resources):
+        return Content(is_forward=True)
+    return read
+
+
 def _unwrapped(content: Fields) -> Fields:
     """The post itself: without the level of `post`, and without that of a language."""
     return _inside(content, _has_body) or _inside(content, _has_title) or fields.EMPTY
@@ -172,18 +188,29 @@ def _rows(rows: Sequence[object]) -> list[list[Fields]]:
     paragraphs: list[list[Fields]] = []
     is_flat = False
     for row in rows:
-        if isinstance(row, list):
-            paragraphs.append([_element(one) for one in row])
-        elif is_flat:
-            paragraphs[-1].append(_element(row))
+        elements = list(_elements(row, _NESTED_DEPTH))
+        if is_flat and not isinstance(row, list):
+            paragraphs[-1] += elements
         else:
-            paragraphs.append([_element(row)])
+            paragraphs.append(elements)
         is_flat = not isinstance(row, list)
     return paragraphs
 
 
-def _element(value: object) -> Fields:
-    return {"tag": "text", "text": value} if isinstance(value, str) else fields.fields(value)
+def _elements(value: object, depth: int) -> Iterator[Fields]:
+    """What *value* is or holds, in order."""
+    if isinstance(value, str):
+        yield {"tag": "text", "text": value}
+        return
+    element = fields.fields(value)
+    inside: Sequence[object] = value if isinstance(value, list) else ()
+    for name in _NESTED:
+        inside = inside or fields.items(element, name)
+    if not inside or depth == 0:
+        yield element
+        return
+    for one in inside:
+        yield from _elements(one, depth - 1)
 
 
 def _line(elements: Iterable[Fields], names: _Names) -> str:
@@ -231,7 +258,7 @@ def _resources(elements: Iterable[Fields], nameless: str = "file") -> Iterator[R
     for element in elements:
         file_key, image_key = fields.text(element, "file_key"), fields.text(element, "image_key")
         if file_key:
-            name = fields.text(element, "file_name") or nameless
+            name = _FOLDERS.sub("", fields.text(element, "file_name")).strip() or nameless
             yield Resource(file_key, "file", name, media_type_of(name))
         elif image_key:
             pictures += 1

@@ -2,16 +2,18 @@
 
 import logging
 import mimetypes
+from contextlib import suppress
 
 from channels import sentences
 from channels.clock import Clock
 from channels.dedupe import Window
 from channels.errors import DeliveryError, FetchError
-from channels.feishu import content, forward
+from channels.feishu import content, fields, forward
 from channels.feishu.api import FeishuApi
 from channels.feishu.call import DOWNLOAD_BYTES_MAX, TooBig
 from channels.feishu.codes import Meaning, Refused
 from channels.feishu.content import OCTETS, ResourceKind
+from channels.feishu.fields import Fields
 from channels.feishu.place import QUOTE_NAME, locator_from
 from channels.port import Fetched, Locale, RemoteFile
 
@@ -75,7 +77,7 @@ class Files:
 
     async def _told_of(self, message_id: str) -> Fetched:
         """The words of a message, or its first file where it has none."""
-        items = await self._api.read_message(message_id)
+        items = await self._read(message_id)
         if not items:
             return _text(QUOTE_NAME, "")
         if forward.is_forward(items[0]):
@@ -86,9 +88,20 @@ class Files:
         first = read.resources[0]
         return await self._download(message_id, first.key, first.kind, first.name)
 
-    async def _forwarded(self, message_id: str, name: str) -> Fetched:
+    async def _read(self, message_id: str) -> list[Fields]:
+        """The message and what it holds; a card as it was sent, if the platform gives it so."""
         items = await self._api.read_message(message_id)
-        words = forward.render(items) if items else ""
+        if items and fields.text(items[0], "msg_type") == "interactive":
+            with suppress(Refused):
+                return await self._api.read_message(message_id, is_card_whole=True)
+        return items
+
+    async def _forwarded(self, message_id: str, name: str) -> Fetched:
+        items = await self._read(message_id)
+        if items and not forward.is_forward(items[0]):
+            words = forward.read_item(items[0]).text
+        else:
+            words = forward.render(items) if items else ""
         if not words:
             raise self._unavailable(name, "the forward holds nothing")
         return _text(name, words)

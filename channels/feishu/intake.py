@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from types import TracebackType
+from dataclasses import dataclass, replace
 
 from channels import sentences
 from channels.clock import Clock
 from channels.dedupe import Window
 from channels.errors import DeliveryError, InboxRefused, InboxUnavailable, Undecodable
+from channels.faults import fault_of
 from channels.feishu.config import FeishuConfig
 from channels.feishu.decode import Click, Message, Other, decode_event
 from channels.feishu.outbound import Outbound
@@ -32,9 +32,6 @@ STALE_SECONDS = 600.0
 """Older messages are not run: whoever wrote them has gone on since."""
 STALE_COMMAND_SECONDS = 60.0
 """A command is meant for what runs now."""
-NOTICE_SECONDS = 1.0
-"""Within which late messages of a chat share one notice; then it can still be told in time for
-their acknowledgements."""
 TOLD_SECONDS = 3600.0
 """How often a chat is told at most that somebody may not use the bot."""
 BOT_TURNS_MAX = 3
@@ -52,14 +49,6 @@ class Counts:
     stale: int = 0
     acks: int = 0
     ack_seconds_max: float = 0.0
-
-
-@dataclass(slots=True)
-class _Late:
-    """Messages of one chat that came too late, for one notice."""
-
-    messages: list[Message] = field(default_factory=list)
-    told: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Intake:
@@ -86,7 +75,6 @@ class Intake:
         self._presses = Presses(config, inbox, people, self._window)
         self._refusals = Window(TOLD_SECONDS, clock.monotonic)
         self._lanes = Lanes(clock)
-        self._late: dict[str, _Late] = {}
         self._bot_turns: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[bool]] = set()
         self.counts = Counts()
@@ -99,10 +87,8 @@ class Intake:
         except Undecodable as error:
             logger.warning("[feishu] app=%s undecodable: %s", self._config.app_id, error)
             ack = TAKEN  # another push would hold the same
-        except Exception as error:  # a fault of ours; the SDK would not tell anybody
-            logger.error(
-                "[feishu] app=%s an event broke", self._config.app_id, exc_info=_trace(error)
-            )
+        except Exception as error:  # noqa: BLE001 - ours; the SDK would not tell anybody
+            logger.error("[feishu] app=%s an event broke %s", self._config.app_id, fault_of(error))
             ack = AGAIN
         seconds = self._clock.monotonic() - started
         self.counts.acks += 1
@@ -187,8 +173,7 @@ class Intake:
                 if self._refusals.claim([message.chat_id]):
                     self._answer(message, sentences.not_allowed(locale, person_id))
             case _ if self._is_stale(message, isinstance(verdict, Order)):
-                if not await self._inbox.knows(keys):
-                    await self._told_late(message)
+                await self._too_late(message, keys)
             case CannotRead():
                 self._answer(message, sentences.unreadable(locale))
             case Bare():
@@ -214,13 +199,15 @@ class Intake:
             is_sideline=ask.is_sideline,
         )
         lane = f"{message.chat_id}\0{message.thread_id}"
-        try:
+        naming = asyncio.create_task(self._people.name_of(message.sender.open_id), name="name")
+        try:  # named meanwhile, or those who wait would wait for each other's names too
             async with self._lanes.turn(lane, message.sent_at or None):
-                sender = await self._people.name_of(message.sender.open_id)
-                submitted = await self._inbox.submit(replace(inbound, sender=sender))
+                submitted = await self._inbox.submit(replace(inbound, sender=await naming))
         except InboxRefused as refused:
             self._answer(message, refused.user_text)
             return
+        finally:
+            naming.cancel()
         if not submitted.duplicate:
             self._confirm(message, submitted)
 
@@ -230,8 +217,6 @@ class Intake:
         if submitted.state == "queued":
             position = submitted.position or 1
             self._answer(message, sentences.queued(self._config.locale, position))
-        elif submitted.state == "steered":
-            self._answer(message, sentences.steered(self._config.locale))
 
     async def _order(self, message: Message, command: Command, keys: Sequence[str]) -> None:
         task = self._spawn(self._obey(message, command, keys))
@@ -276,23 +261,9 @@ class Intake:
         age_seconds = self._clock.wall() - message.sent_at
         return age_seconds > (STALE_COMMAND_SECONDS if is_command else STALE_SECONDS)
 
-    async def _told_late(self, message: Message) -> None:
-        """Wait until the chat was told of *message*: nothing but its next push remembers it."""
-        self.counts.stale += 1
-        late = self._late.get(message.chat_id)
-        if late is None:
-            late = self._late[message.chat_id] = _Late()
-            self._outbound.spawn(self._tell_late(message.chat_id), "tell-late")
-        late.messages.append(message)
-        await late.told.wait()
-
-    async def _tell_late(self, chat_id: str) -> None:
-        await self._clock.sleep(NOTICE_SECONDS)
-        late = self._late.pop(chat_id)
-        messages = sorted(late.messages, key=lambda one: one.sent_at)
-        text = sentences.stale(self._config.locale, len(messages))
-        await self._outbound.say(place_of(messages[-1]), text, messages[0].message_id, "late")
-        late.told.set()
+    async def _too_late(self, message: Message, keys: Sequence[str]) -> None:
+        if await self._inbox.note_late(self._address(message), keys, reply_to(message)):
+            self.counts.stale += 1
 
     # Its life
 
@@ -305,9 +276,7 @@ class Intake:
     def _ended(self, task: "asyncio.Task[bool]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            logger.error(
-                "[feishu] app=%s intake broke", self._config.app_id, exc_info=_trace(error)
-            )
+            logger.error("[feishu] app=%s intake broke %s", self._config.app_id, fault_of(error))
 
     async def close(self) -> None:
         """Take nothing more; what is not kept yet is pushed again."""
@@ -328,10 +297,3 @@ def _gave(task: "asyncio.Task[bool]") -> bool | None:
     if not task.done() or task.cancelled() or task.exception():
         return None
     return task.result()
-
-
-def _trace(
-    error: BaseException,
-) -> tuple[type[Exception], Exception, TracebackType | None]:
-    """Where *error* came from, without its words: they may quote a message."""
-    return (Exception, Exception(type(error).__name__), error.__traceback__)

@@ -72,12 +72,12 @@ class Outbound:
             await telling.tell()
         except DeliveryError as error:
             if not error.retryable:
-                self._forget(turn)
+                self.forget(turn)
             raise
         self._note(delivery)
-        self._forget(turn)
+        self.forget(turn)
 
-    def _forget(self, turn: Turn) -> None:
+    def forget(self, turn: Turn) -> None:
         """Nobody asks for the run again."""
         self._cards.pop(turn.run_id, None)
         self.spawn(self._take_reactions_away(turn), "take-reactions-away")
@@ -208,7 +208,7 @@ class _Telling:
             content = card.plain_card(asked.verdicts, label)
             await self._as_message(content, card.headed(label, asked.verdicts), key)
             return
-        words = [first.strip(), asked.text if asked else "", self._end.status]
+        words = [first.strip(), asked.text if asked else "", self._end.status_below(first)]
         text = card.headed(label, "\n\n".join(filter(None, words)))
         await self._as_message(card.ended(self._end.words, first), text, self._key(0))
 

@@ -58,16 +58,18 @@ class Presses:
             says = sentences.taken if action else sentences.stopping
             return card.toast(says(self._locale))
         if action is None:
-            return await self._stop(run_id, click, until)
+            return await self._stop(run_id, until)
         return await self._decide(question_id, action, click, until)
 
     def _is_new(self, click: Click) -> bool:
         key = f"feishu:{self._config.app_id}:ev:{click.event_id}"
         return not click.event_id or self._window.claim([key])
 
-    async def _stop(self, run_id: str, click: Click, until: float) -> Fields:
-        task = self._start(self._inbox.cancel_run(run_id, click.operator.open_id))
+    async def _stop(self, run_id: str, until: float) -> Fields:
+        task = self._start(self._inbox.cancel_run(run_id))
         await _in_time(task, until)
+        if task.done() and not _is_whole(task):  # it goes on, and must not be said to stop
+            return card.toast(sentences.not_stopped(self._locale), is_warning=True)
         is_over = _is_whole(task) and not task.result()
         says = sentences.already_over if is_over else sentences.stopping
         return card.toast(says(self._locale))

@@ -1,6 +1,8 @@
 """Who is answered, and what kind of request a message is. Pure."""
 
 import re
+import string
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +23,8 @@ _COMMANDS: Mapping[str, Command] = {
     "/deny": "deny",
     "/help": "help",
 }
+_UNSEEN = f"{string.whitespace}\u00a0\u3000\u200b\u200c\u200d\u2060\ufeff"
+"""Around what is typed or pasted, besides what can be seen."""
 _SIDELINE = re.compile(r"[/／]side(?!\S)\s*", re.IGNORECASE)
 
 
@@ -112,8 +116,9 @@ def judge(message: Message, rules: Rules) -> Verdict:
 
 
 def command_in(text: str) -> Command | None:
-    """The command that *text* is, in any case, alone in its message."""
-    return _COMMANDS.get(text.strip().replace("／", "/").casefold())
+    """The command that *text* is, in any case and width, alone in its message."""
+    typed = unicodedata.normalize("NFKC", text.strip(_UNSEEN)).casefold()
+    return _COMMANDS.get(typed)
 
 
 def _ignored(message: Message, read: Content, rules: Rules) -> Ignored | None:

@@ -84,6 +84,31 @@ async def due_items(
     return [_decode(row) for row in rows.mappings()]
 
 
+async def untried_item(db: AsyncConnection, session_id: str, kind: str) -> OutboxItem | None:
+    """An item of that kind that nobody has begun to tell."""
+    query = sa.select(_OUTBOX).where(
+        _PENDING,
+        _OUTBOX.c.session_id == session_id,
+        _OUTBOX.c.kind == kind,
+        _OUTBOX.c.attempts == 0,
+    )
+    row = (await db.execute(query.limit(1))).mappings().first()
+    return None if row is None else _decode(row)
+
+
+async def load_item(db: AsyncConnection, item_id: str) -> OutboxItem | None:
+    """The item as it stands now; None if its session was deleted."""
+    row = (await db.execute(sa.select(_OUTBOX).where(_OUTBOX.c.id == item_id))).mappings().first()
+    return None if row is None else _decode(row)
+
+
+async def set_payload(db: AsyncConnection, item: OutboxItem, payload: Mapping[str, object]) -> bool:
+    """Tell something else by an item that is untried; False if a process has taken it since."""
+    is_untried = sa.and_(_OUTBOX.c.id == item.id, _PENDING, _OUTBOX.c.attempts == 0)
+    statement = sa.update(_OUTBOX).where(is_untried).values(payload_json=to_json(payload))
+    return await changed(db, statement) == 1
+
+
 async def claim_item(
     db: AsyncConnection, item_id: str, attempts_seen: int, next_due_at: datetime
 ) -> bool:

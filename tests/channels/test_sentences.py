@@ -12,7 +12,6 @@ def said(locale: Locale) -> dict[str, str]:
     """Every sentence, by its name."""
     return {
         "queued": sentences.queued(locale, 3),
-        "steered": sentences.steered(locale),
         "stale": sentences.stale(locale, 12),
         "not_received": sentences.not_received(locale),
         "not_allowed": sentences.not_allowed(locale, "ou_alice"),
@@ -23,6 +22,7 @@ def said(locale: Locale) -> dict[str, str]:
         "file_too_big": sentences.file_too_big(locale, "a.pdf", 30),
         "no_transcript": sentences.no_transcript(locale),
         "stopping": sentences.stopping(locale),
+        "not_stopped": sentences.not_stopped(locale),
         "already_over": sentences.already_over(locale),
         "taken": sentences.taken(locale),
         "how_to_answer": sentences.how_to_answer(locale, 2, 1, is_group=True),

@@ -80,13 +80,6 @@ async def ended(platform: FakeDingTalk) -> Card:
     return platform.only_card
 
 
-def asking(folder: Path, gateway_url: str, platform: FakeDingTalk, **more: str) -> Installation:
-    """Such a server, on which people are asked before anything is written."""
-    config = folder / "headway.toml"
-    config.write_text('[approvals]\ndingtalk = "writes"\nweb = "never"\n', "utf-8")
-    return installed(folder, gateway_url, platform, CONFIG=str(config), **more)
-
-
 async def cards(platform: FakeDingTalk, count: int) -> list[Card]:
     """The cards, once so many are over."""
 

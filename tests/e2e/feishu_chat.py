@@ -4,8 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from tests.e2e.process import ADMIN, Installation, ServerProcess
 from tests.fakes.feishu import BOT, SECRET, FakeFeishu
 from tests.fakes.feishu_chats import Bubble
@@ -23,13 +21,6 @@ def installed(folder: Path, gateway_url: str, feishu: FakeFeishu, **more: str) -
         "FEISHU_ALLOW": "*",
     }
     return Installation(folder, gateway_url, variables | more)
-
-
-def asking(folder: Path, gateway_url: str, feishu: FakeFeishu, **more: str) -> Installation:
-    """Such a server, on which people are asked before anything is written."""
-    config = folder / "headway.toml"
-    config.write_text('[approvals]\nfeishu = "writes"\nweb = "never"\n', "utf-8")
-    return installed(folder, gateway_url, feishu, CONFIG=str(config), **more)
 
 
 async def connected(feishu: FakeFeishu, count: int = 1) -> None:
@@ -71,17 +62,6 @@ async def ended(feishu: FakeFeishu, count: int, chat_id: str = CHAT) -> list[Bub
 
     await feishu.until(are_over)
     return cards(feishu, chat_id)
-
-
-async def post(server: ServerProcess, path: str, body: object = None) -> Any:
-    """The answer to what the admin asks for."""
-    headers = {"Authorization": f"Bearer {ADMIN}"}
-    async with (
-        aiohttp.ClientSession(server.url, headers=headers) as http,
-        http.post(path, json=body) as response,
-    ):
-        assert response.ok, await response.text()
-        return await response.json()
 
 
 async def sessions(server: ServerProcess) -> list[dict[str, Any]]:

@@ -160,6 +160,8 @@ class World:
         self.groups: set[str] = set()
         self.emotions: dict[str, list[str]] = {}
         """By message id."""
+        self.withdrawn: set[str] = set()
+        """Ids of messages that their people took back."""
         self.files: dict[str, tuple[bytes, str]] = {}
         self.calls_per_second = 20
         self.freezes_finished_cards = False
@@ -300,6 +302,8 @@ class World:
 
     def react(self, body: Any, *, remove: bool) -> Refusal:
         """Answer of `/v1.0/robot/emotion/…`."""
+        if body["openMsgId"] in self.withdrawn:
+            return api_refusal(400, "invalidParameter.openMsgId")
         shown = self.emotions.setdefault(body["openMsgId"], [])
         if remove and body["emotionName"] in shown:
             shown.remove(body["emotionName"])
@@ -350,17 +354,6 @@ def _message_text(body: Any) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """What a client answered to a frame."""
-
-    code: int
-    data: Any
-    seconds: float
-    connection: int
-    """Which connection it came on."""
-
-
 @dataclass(slots=True)
 class Script:
     """Refusals that wait for the calls of one path, and how long its calls are held."""
@@ -372,24 +365,6 @@ class Script:
     """So many calls are done, and their answers lost."""
     hold_answers: asyncio.Event | None = None
     """Calls are done, and their answers wait for it."""
-
-
-@dataclass(slots=True)
-class Faults:
-    """What is wrong with the stream now."""
-
-    refuse: Refusal | None = None
-    """Discovery is answered so."""
-    hang: bool = False
-    """Discovery is not answered at all."""
-    drops_discovery: bool = False
-    """The connection on which discovery is asked is cut."""
-    drop_after_seconds: float | None = None
-    """A connection is accepted and then cut without a close frame."""
-    close_after_seconds: float | None = None
-    """A connection is accepted and then closed in order."""
-    zombie: bool = False
-    """Pings are answered, nothing is pushed, no system frames come."""
 
 
 def paths(calls: Sequence[Call], ending: str) -> list[Call]:

@@ -386,7 +386,9 @@ class FakeFeishu:
                 return _ok({"message_id": posted})
             case "GET", [message_id]:
                 names = self.names if request.query.get("with_sender_name") == "true" else {}
-                return _ok({"items": items_of(self.tenant.bubble(message_id), names)})
+                is_whole = request.query.get("card_msg_content_type") == "user_card_content"
+                bubble = self.tenant.bubble(message_id)
+                return _ok({"items": items_of(bubble, names, is_card_whole=is_whole)})
             case "POST", [message_id, "reactions"]:
                 emoji = body["reaction_type"]["emoji_type"]
                 reaction_id = self.tenant.bubble(message_id).react(app.app_id, emoji)

@@ -27,7 +27,7 @@ class Fault:
 
     method: str
     path: str
-    """A part of the path."""
+    """A part of the path or of what is asked for behind it."""
     status: int = 400
     body: Any = None
     """JSON, or a str to send as it is."""
@@ -43,7 +43,8 @@ class Fault:
 
     def fits(self, request: web.Request) -> bool:
         """Whether it is for this call."""
-        return self.times > 0 and request.method == self.method and self.path in request.path
+        is_there = self.path in request.path or self.path in request.query_string
+        return self.times > 0 and request.method == self.method and is_there
 
 
 def written(fault: Fault) -> web.StreamResponse | None:

@@ -249,12 +249,12 @@ class Bubble:
     @property
     def buttons(self) -> list[dict[str, Any]]:
         """What can be pressed: the values that a click carries."""
-        return [value for _, value in self._pressable]
+        return [value for _, value in self.pressable]
 
     @property
     def labelled(self) -> dict[str, dict[str, Any]]:
         """The same by what stands on the button."""
-        return dict(self._pressable)
+        return dict(self.pressable)
 
     @property
     def forms(self) -> list[dict[str, Any]]:
@@ -262,7 +262,8 @@ class Bubble:
         return [one for one in self._elements if one["tag"] == "form"]
 
     @property
-    def _pressable(self) -> list[tuple[str, dict[str, Any]]]:
+    def pressable(self) -> list[tuple[str, dict[str, Any]]]:
+        """Words and value of each button, in their order."""
         buttons = [one for one in self._elements if one["tag"] == "button"]
         return [(one["text"]["content"], one["behaviors"][0]["value"]) for one in buttons]
 
@@ -276,8 +277,12 @@ class Bubble:
         return self.card is not None and self.card.is_streaming
 
 
-def items_of(bubble: Bubble, names: dict[str, str], upper: str = "") -> list[dict[str, Any]]:
+def items_of(
+    bubble: Bubble, names: dict[str, str], upper: str = "", *, is_card_whole: bool = False
+) -> list[dict[str, Any]]:
     """A message as `GET …/messages/:id` gives it, and after it all that it holds."""
+    if is_card_whole and bubble.kind == "merge_forward":
+        raise Refusal(300000, "internal error", 500)
     sender = {"id": bubble.sender, "id_type": "open_id", "sender_type": "user"}
     if bubble.sender in names:
         sender["sender_name"] = names[bubble.sender]
@@ -287,7 +292,7 @@ def items_of(bubble: Bubble, names: dict[str, str], upper: str = "") -> list[dic
         "create_time": "1760000000000",
         "deleted": bubble.is_gone,
         "sender": sender,
-        "body": {"content": _content_of(bubble)},
+        "body": {"content": _content_of(bubble, is_card_whole)},
         "mentions": [
             {"key": key, "id": open_id, "id_type": "open_id", "name": name}
             for key, open_id, name in bubble.mentions
@@ -308,13 +313,23 @@ def person(open_id: str, names: dict[str, str], missing_scopes: set[str]) -> dic
     return {"open_id": open_id} | ({"name": names[open_id]} if is_named else {})
 
 
-def _content_of(bubble: Bubble) -> str:
+def _content_of(bubble: Bubble, is_card_whole: bool) -> str:
     if bubble.kind == "merge_forward":
         return "Merged and Forwarded Message"
-    content = bubble.content
-    if bubble.kind == "interactive":
-        content = {"title": "", "elements": [[{"tag": "text", "text": bubble.text}]]}
+    content = bubble.card.content if bubble.card else bubble.content
+    if bubble.kind == "interactive" and not is_card_whole:
+        content = extract(content)
     return json.dumps(content, ensure_ascii=False)
+
+
+def extract(card: dict[str, Any]) -> dict[str, Any]:
+    """What is given of a card to whoever does not ask for all of it: of schema 2.0 nothing."""
+    told = "".join(one["content"] for one in elements_in(card) if one["tag"] == "markdown")
+    shown: list[dict[str, Any]] = [{"tag": "text", "text": told}]
+    if card.get("schema") == "2.0":
+        words = "请升级至最新版本客户端，以查看内容"
+        shown = [{"tag": "img", "image_key": "img_old"}, {"tag": "text", "text": words}]
+    return {"title": None, "elements": [shown]}
 
 
 class Chat:

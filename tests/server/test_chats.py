@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +15,9 @@ from channels.errors import DeliveryError, FetchError, InboxRefused
 from channels.events import RunEvent, RunStarted
 from channels.port import ChatAddress, Delivery, Fetched, Health, Inbound, RemoteFile, Turn
 from server.app import open_state
+from server.errors import Locale
+from server.outbox import TRIES
+from server.sentences import not_told
 from server.settings import Settings
 from server.store.inbound import insert_inbound
 from tests.fakes.llm import NEVER, Quirks, call, forever, reply, serve_gateway
@@ -31,6 +35,7 @@ class Platform:
     seen: list[tuple[Turn, RunEvent]] = field(default_factory=list)
     delivered: list[Delivery] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
     files: dict[str, Fetched] = field(default_factory=dict)
     refusals: list[DeliveryError] = field(default_factory=list)
     told: asyncio.Event = field(default_factory=asyncio.Event)
@@ -43,6 +48,9 @@ class Platform:
             raise self.refusals.pop(0)
         self.delivered.append(delivery)
         self.told.set()
+
+    def forget(self, turn: Turn) -> None:
+        self.forgotten.append(turn.run_id)
 
     async def say(self, turn: Turn, text: str) -> None:
         self.lines.append(text)
@@ -107,6 +115,20 @@ async def test_message_is_answered_in_its_chat_once(tmp_path: Path, database_url
         assert session.owner == "test:app1"
 
 
+async def test_first_messages_of_a_chat_at_once_speak_to_one_session(
+    tmp_path: Path, database_url: str
+) -> None:
+    platform = Platform()
+    async with (
+        serve_gateway(forever(reply("hello")), title=is_title) as gateway,
+        open_chats(settings_for(tmp_path, database_url, gateway.url), platform) as house,
+    ):
+        chats = house.state["chats"]
+        answers = await asyncio.gather(*(chats.submit(message(text)) for text in "abc"))
+        assert len({answer.session_id for answer in answers}) == 1
+        await platform.until_told(3)
+
+
 async def test_guards_stop_is_told_in_the_chat(tmp_path: Path, sqlite_url: str) -> None:
     platform = Platform()
     async with (
@@ -135,6 +157,39 @@ async def test_outcome_that_could_not_be_told_is_told_after_a_restart(
         async with open_chats(settings, platform) as house:
             await house.settled(session)
         assert len(platform.delivered) == 1
+
+
+async def test_run_that_was_tried_to_be_told_for_the_last_time_is_forgotten(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    away = DeliveryError("away", retryable=True)
+    platform = Platform(refusals=[away, away])
+    async with (
+        serve_gateway([reply("hello")], title=is_title) as gateway,
+        open_chats(settings_for(tmp_path, sqlite_url, gateway.url), platform) as house,
+    ):
+        store = house.state["store"]
+        submitted = await house.state["chats"].submit(message("hi"))
+        session = (await house.state["inbox"].state_of(submitted.session_id)).session
+
+        async def was_put_off() -> bool:
+            async with store.read() as db:
+                error: str | None = await db.scalar(sa.text("SELECT error FROM outbox"))
+                return error == "away"
+
+        await until(was_put_off)
+        assert platform.forgotten == []
+        async with store.write() as db:
+            await db.execute(sa.text(f"UPDATE outbox SET attempts = {TRIES - 1}"))
+
+        async def is_noted() -> bool:
+            return (await house.session(session)).undelivered is not None
+
+        await until(is_noted)
+        assert platform.forgotten == [submitted.run_id]
+        noted = (await house.session(session)).undelivered
+        assert noted is not None
+        assert noted.reason == not_told(session.locale, "unreachable")
 
 
 async def test_card_is_found_again_after_a_restart(tmp_path: Path, sqlite_url: str) -> None:
@@ -199,11 +254,12 @@ async def test_commands(tmp_path: Path, database_url: str) -> None:
         chats = house.state["chats"]
         first = await chats.submit(message("one"))
         await gateway.wait_for_requests(1)
-        await chats.submit(message("two"))
+        waiting = await chats.submit(message("two"))
         assert "/stop" in await chats.command(CHAT, "help", ["k0"], "ann")
         assert "执行中" in await chats.command(CHAT, "status", ["k1"], "ann")
         stopped = await chats.command(CHAT, "stop", ["k2"], "ann")
         assert "已清空 1 条" in stopped
+        assert platform.forgotten == [waiting.run_id]
         assert await chats.command(CHAT, "stop", ["k2"], "ann") == ""
         [delivery] = await platform.until_told(1)
         assert delivery.status == "cancelled"
@@ -211,7 +267,7 @@ async def test_commands(tmp_path: Path, database_url: str) -> None:
         second = await chats.submit(message("three"))
         assert second.session_id != first.session_id
         await platform.until_told(2)
-        assert await chats.cancel_run("nothing", "ann") is False
+        assert await chats.cancel_run("nothing") is False
 
 
 async def test_full_queue_is_refused_with_words_for_the_person(
@@ -368,25 +424,29 @@ async def test_end_of_a_compaction_finds_its_way_back(tmp_path: Path, sqlite_url
         assert delivery.turn.reply_to == "m2"
 
 
-async def test_keys_are_known_after_a_restart(tmp_path: Path, sqlite_url: str) -> None:
+async def test_message_is_known_after_a_restart(tmp_path: Path, sqlite_url: str) -> None:
     async with serve_gateway([reply("hello")], title=is_title) as gateway:
         settings = settings_for(tmp_path, sqlite_url, gateway.url)
         platform = Platform()
         async with open_chats(settings, platform) as house:
-            assert not await house.state["chats"].knows(["test:hi"])
-            await house.state["chats"].submit(message("hi"))
+            submitted = await house.state["chats"].submit(message("hi"))
             await platform.until_told(1)
         async with open_chats(settings, Platform()) as house:
-            assert await house.state["chats"].knows(["other", "test:hi"])
+            again = await house.state["chats"].submit(message("hi"))
+            assert again == replace(submitted, duplicate=True)
 
 
+@pytest.mark.parametrize("locale", get_args(Locale))
 async def test_what_cannot_be_delivered_is_seen_by_other_clients_until_the_next_run(
-    tmp_path: Path, sqlite_url: str
+    tmp_path: Path, sqlite_url: str, locale: Locale
 ) -> None:
-    platform = Platform(refusals=[DeliveryError("the bot left the chat", retryable=False)])
+    left = DeliveryError("refused: chat gone (code 230002)", retryable=False, trouble="gone")
+    platform = Platform(refusals=[left])
     async with (
         serve_gateway([reply("one"), reply("two")], title=is_title) as gateway,
-        open_chats(settings_for(tmp_path, sqlite_url, gateway.url), platform) as house,
+        open_chats(
+            settings_for(tmp_path, sqlite_url, gateway.url, HEADWAY_LOCALE=locale), platform
+        ) as house,
     ):
         submitted = await house.state["chats"].submit(message("hi"))
         session = (await house.state["inbox"].state_of(submitted.session_id)).session
@@ -397,7 +457,7 @@ async def test_what_cannot_be_delivered_is_seen_by_other_clients_until_the_next_
         await until(is_noted)
         noted = (await house.session(session)).undelivered
         assert noted is not None
-        assert (noted.surface, noted.reason) == ("test:app1", "the bot left the chat")
+        assert (noted.surface, noted.reason) == ("test:app1", not_told(locale, "gone"))
         await house.state["chats"].submit(message("again"))
         await platform.until_told(1)
         assert (await house.session(session)).undelivered is None

@@ -45,7 +45,8 @@ class MemoryInbox:
 
     taken: list[Inbound] = field(default_factory=list)
     commands: list[tuple[ChatAddress, Command, str]] = field(default_factory=list)
-    cancelled: list[tuple[str, str]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    late: list[tuple[ChatAddress, str]] = field(default_factory=list)
     decided: list[tuple[str, Decision, str, str]] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
@@ -90,20 +91,25 @@ class MemoryInbox:
         await self._change()
         return f"done: {command}"
 
-    async def knows(self, keys: Sequence[str]) -> bool:
+    async def note_late(self, chat: ChatAddress, keys: Sequence[str], reply_to: str) -> bool:
         """See the port."""
         self._check()
-        return any(key in self._seen for key in keys)
+        if any(key in self._seen for key in keys):
+            return False
+        self._seen.update(dict.fromkeys(keys, Submitted("s1", "", "started")))
+        self.late.append((chat, reply_to))
+        await self._change()
+        return True
 
     async def is_ready(self) -> bool:
         """See the port."""
         return not self.is_down
 
-    async def cancel_run(self, run_id: str, by: str) -> bool:
+    async def cancel_run(self, run_id: str) -> bool:
         """See the port."""
         if self.hold is not None:
             await self.hold.wait()
-        self.cancelled.append((run_id, by))
+        self.cancelled.append(run_id)
         await self._change()
         return run_id in self.running
 

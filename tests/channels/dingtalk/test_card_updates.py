@@ -2,13 +2,14 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
 from channels.dingtalk.card import render_refused
 from channels.dingtalk.turns import UNMARK_SECONDS
 from channels.errors import DeliveryError
-from channels.events import Outcome, RunStarted
+from channels.events import Outcome, RunStarted, TextAdded, TextStarted
 from tests.channels.dingtalk.house import (
     GROUP_CHAT,
     TEMPLATE,
@@ -17,6 +18,7 @@ from tests.channels.dingtalk.house import (
     called,
     calling,
     delivery,
+    in_time,
     move_until,
     open_bot,
     saying,
@@ -235,6 +237,34 @@ async def test_a_card_whose_stream_the_platform_closes_goes_on_by_its_variables(
     assert not bot.platform.chat()
 
 
+async def test_an_answer_of_twelve_minutes_grows_to_its_end_though_its_stream_is_closed(
+    platform: FakeDingTalk,
+) -> None:
+    clock = Clock()
+    pieces = [f"minute {minute} " for minute in range(12)]
+    whole = "".join(pieces)
+    async with open_bot(platform, clock=clock.channels) as bot:
+        await platform.say("hello", createAt=None)
+        sink = bot.channel.watch(bot.turn())
+        sink.emit(TextStarted("a9"))
+        for minute, piece in enumerate(pieces):
+            if minute == 10:
+                platform.refuses_streams = api_refusal(400, "param.stream.closed")
+            sink.emit(TextAdded("a9", piece))
+            shown = partial(shows, platform, "".join(pieces[: minute + 1]))
+            clock.advance(max(0.0, 60 - await move_until(clock, shown)))
+        await in_time(clock, bot.channel.deliver(delivery(bot.turn(), answer=whole)))
+        card = platform.only_card
+        assert (card.text, card.flow, card.params["state"]) == (whole.strip(), "3", "已完成")
+        assert all(whole.startswith(text) for text in card.seen[1:])
+        assert not platform.chat()
+
+
+def shows(platform: FakeDingTalk, text: str) -> bool:
+    """There is a card, and this stands on it."""
+    return bool(platform.cards) and platform.only_card.text.strip() == text.strip()
+
+
 async def test_a_run_that_fails_before_its_card_is_there_ends_on_the_card(bot: Bot) -> None:
     hold = bot.platform.script("createAndDeliver").hold = asyncio.Event()
     await bot.platform.say("hello")
@@ -338,6 +368,18 @@ async def test_an_app_without_emotions_works_without_them(bot: Bot) -> None:
         await bot.channel.deliver(delivery(bot.turn(number), answer="done"))
         await bot.platform.until(lambda: len(bot.platform.called("emotion/reply")) == 1)
     assert {card.text for card in bot.platform.cards.values()} == {"done"}
+
+
+async def test_a_message_that_was_withdrawn_costs_the_others_no_emotion(bot: Bot) -> None:
+    bot.platform.script("emotion/reply", api_refusal(400, "invalidParameter.openMsgId"))
+    for number in (1, 2):
+        await bot.platform.say("hello")
+        bot.channel.watch(bot.turn(number)).emit(started(f"run{number}"))
+    await bot.platform.until(lambda: bot.platform.emotions == {"msg2==": ["🤔思考中"]})
+    for number in (1, 2):
+        await bot.channel.deliver(delivery(bot.turn(number), answer="done"))
+    assert {card.text for card in bot.platform.cards.values()} == {"done"}
+    assert bot.platform.emotions["msg2=="] == []
 
 
 async def test_a_text_that_the_platform_does_not_take_is_owned_up_to(plain_bot: Bot) -> None:

@@ -8,9 +8,11 @@ import pytest
 
 from channels import sentences
 from channels.dingtalk.card import render_lost_quote
+from channels.dingtalk.decode import decode_address
 from channels.port import ChatAddress, Command, Submitted
 from tests.channels.dingtalk.house import (
     GROUP_CHAT,
+    PRIVATE_CHAT,
     ZH,
     Bot,
     MemoryInbox,
@@ -42,6 +44,27 @@ async def test_acknowledgements_take_less_than_a_second_and_are_counted(bot: Bot
     health = bot.channel.health()
     assert (health.acks, health.state, health.platform) == (5, "up", "dingtalk")
     assert 0 < health.ack_seconds_max < 1
+
+
+async def test_a_message_that_takes_long_to_store_is_acknowledged_in_time_and_taken_once(
+    platform: FakeDingTalk,
+) -> None:
+    clock = Clock()
+    async with open_bot(platform, clock=clock.channels) as bot:
+        bot.inbox.hold = asyncio.Event()
+        message = platform.message("hello", createAt=None)
+        for _ in range(2):
+            ack = asyncio.ensure_future(await platform.push_only(message))
+            assert await move_until(clock, ack.done, step=0.1) <= 1
+            assert (await ack).code == 500
+        bot.inbox.hold.set()
+        await bot.inbox.until(lambda: bool(bot.inbox.taken))
+        ack = asyncio.ensure_future(await platform.push_only(message))
+        await move_until(clock, ack.done, step=0.01)
+        assert (await ack).code == 200
+        await clock.run_for(60)
+        assert len(bot.inbox.taken) == 1
+        assert not platform.chat()
 
 
 async def test_a_repeat_in_the_same_tick_is_taken_once(bot: Bot) -> None:
@@ -151,34 +174,58 @@ async def test_a_message_that_breaks_the_application_is_refused_and_may_come_aga
     assert len(bot.inbox.taken) == 1
 
 
+async def test_a_message_that_breaks_the_application_is_asked_for_again(
+    platform: FakeDingTalk,
+) -> None:
+    clock = Clock()
+    async with open_bot(platform, clock=clock.channels) as bot:
+        bot.inbox.breaks = True
+        assert (await platform.say("hello", createAt=None)).code == 500
+        await move_until(clock, lambda: bool(platform.chat()))
+        await clock.run_for(60)
+        assert platform.chat() == [sentences.not_received(ZH)]
+
+
 async def test_what_the_application_will_not_take_is_told(bot: Bot) -> None:
     bot.inbox.refuses = "排队已满"
     assert (await bot.platform.say("hello")).code == 200
     assert await said(bot.platform) == ["排队已满"]
 
 
-async def test_a_backlog_is_not_run_but_told_of_once_in_each_chat(platform: FakeDingTalk) -> None:
+async def test_a_backlog_is_not_run_but_noted(platform: FakeDingTalk) -> None:
     clock = Clock()
     async with open_bot(platform, clock=clock.channels) as bot:
 
         def minutes_ago(minutes: float) -> int:
             return int((clock.wall() - minutes * 60) * 1000)
 
+        old = [platform.message("old", createAt=minutes_ago(age)) for age in (40, 30, 20, 11)]
         messages = [
-            *[platform.message("old", createAt=minutes_ago(age)) for age in (40, 30, 20, 11)],
+            *old,
+            old[0],
             platform.message("/stop", createAt=minutes_ago(2)),
             platform.message("old", createAt=minutes_ago(15), group=True),
             *[platform.message(f"new {age}", createAt=minutes_ago(age)) for age in (9, 1, 0)],
         ]
-        for message in messages:
-            await platform.push_only(message)
-        await move_until(clock, lambda: bool(platform.chat() and platform.chat(GROUP_CHAT)))
-        await clock.run_for(60)
-        assert platform.chat() == [sentences.stale(ZH, 5)]
-        assert platform.chat(GROUP_CHAT)[0].startswith(sentences.stale(ZH, 1))
+        acks = [await platform.push_only(message) for message in messages]
+        await move_until(clock, lambda: len(bot.inbox.taken) == 3, step=0.1)
+        assert [(await ack).code for ack in acks] == [200] * 10
         assert [inbound.text for inbound in bot.inbox.taken] == ["new 9", "new 1", "new 0"]
         assert bot.inbox.commands == []
-        assert bot.channel.health().stale == 6
+        chats = [(chat.chat_id, decode_address(way)) for chat, way in bot.inbox.late]
+        assert len(chats) == bot.channel.health().stale == 6
+        assert {chat_id for chat_id, _ in chats} == {PRIVATE_CHAT, GROUP_CHAT}
+        assert all(way is not None and way.conversation_id == chat_id for chat_id, way in chats)
+
+
+async def test_a_message_that_was_noted_as_late_is_not_noted_again(platform: FakeDingTalk) -> None:
+    inbox = MemoryInbox()
+    message = platform.message("old", createAt=1_700_000_000_000)
+    for _ in range(2):
+        async with open_bot(platform, inbox) as bot:
+            assert (await platform.push(message)).code == 200
+    assert len(inbox.late) == 1
+    assert bot.channel.health().stale == 0
 
 
 @pytest.mark.parametrize("text", [" @Bot /new ", "/new", "/NEW"])
@@ -201,7 +248,7 @@ async def test_an_answer_in_words_counts_at_once_or_never(
             sent_at = int((clock.wall() - minutes * 60) * 1000)
             text = f" @Bot /{command.upper()} "
             await platform.push_only(platform.message(text, group=True, createAt=sent_at))
-        await move_until(clock, lambda: len(platform.chat(GROUP_CHAT)) == 2)
+        await move_until(clock, lambda: bool(bot.inbox.late and platform.chat(GROUP_CHAT)))
         chat = ChatAddress("dingtalk", "ding_test", GROUP_CHAT)
         assert bot.inbox.commands == [(chat, command, "Alice")]
         assert bot.channel.health().stale == 1
@@ -357,12 +404,6 @@ async def test_a_queued_message_is_told_its_place(bot: Bot) -> None:
     bot.inbox.answer = Submitted("s1", "run1", "queued", 2)
     await bot.platform.say("hello")
     assert await said(bot.platform) == [sentences.queued(ZH, 2)]
-
-
-async def test_a_steered_message_is_told_so(bot: Bot) -> None:
-    bot.inbox.answer = Submitted("s1", "run1", "steered")
-    await bot.platform.say("hello")
-    assert await said(bot.platform) == [sentences.steered(ZH)]
 
 
 async def test_a_bot_speaks_english_where_it_is_told_to(platform: FakeDingTalk) -> None:

@@ -39,7 +39,8 @@ class MemoryInbox:
 
     taken: list[tuple[Inbound, Submitted]] = field(default_factory=list)
     commands: list[tuple[ChatAddress, Command, str]] = field(default_factory=list)
-    cancelled: list[tuple[str, str]] = field(default_factory=list)
+    late: list[tuple[ChatAddress, str]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
     decided: list[tuple[str, Decision, str, str]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     kept: dict[str, list[str]] = field(default_factory=dict)
@@ -84,9 +85,15 @@ class MemoryInbox:
         await self._tell()
         return f"did {command}"
 
-    async def knows(self, keys: Sequence[str]) -> bool:
+    async def note_late(self, chat: ChatAddress, keys: Sequence[str], reply_to: str) -> bool:
         """See the port."""
-        return any(key in self._by_key for key in keys)
+        await self._enter()
+        if any(key in self._by_key for key in keys):
+            return False
+        self._by_key.update(dict.fromkeys(keys, "late"))
+        self.late.append((chat, reply_to))
+        await self._tell()
+        return True
 
     async def is_ready(self) -> bool:
         """See the port."""
@@ -99,10 +106,12 @@ class MemoryInbox:
         await self._tell()
         return f"{by}: {decision}"
 
-    async def cancel_run(self, run_id: str, by: str) -> bool:
+    async def cancel_run(self, run_id: str) -> bool:
         if self.cancel_gate is not None:
             await self.cancel_gate.wait()
-        self.cancelled.append((run_id, by))
+        if self.is_unavailable:
+            raise InboxUnavailable
+        self.cancelled.append(run_id)
         return run_id in self.running
 
     async def keep(self, run_id: str, handle: str) -> None:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from channels.feishu.decode import Message, decode_event
-from channels.feishu.rules import Rules, Verdict, judge
+from channels.feishu.rules import Ask, Rules, Verdict, judge
 
 BOT_MENTION = {
     "key": "@_user_1",
@@ -77,3 +77,9 @@ def judged(
 ) -> Verdict:
     """What the bot makes of such an event."""
     return judge(decoded(content, kind, **changes), rules)
+
+
+def text_of(verdict: object) -> str:
+    """The words of a message that is to be run."""
+    assert isinstance(verdict, Ask)
+    return verdict.text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from channels.events import OutcomeStatus
 from channels.feishu import card
-from channels.feishu.card import Ending, Face, Stop
+from channels.feishu.card import Face, Stop
 from channels.feishu.harmless import harmless as harmless_of
 from channels.port import ChatAddress, Delivery, Locale, Turn
 from channels.progress import Running, Shown, Spoken
@@ -80,7 +80,7 @@ def test_a_live_card_streams_and_can_be_stopped_in_its_chat() -> None:
 )
 def test_an_end_is_said_in_one_line(status: OutcomeStatus, text: str, line: str) -> None:
     end = card.ending(delivery("the answer", status, text))
-    assert end == Ending(line, "the answer")
+    assert (end.status, end.answer) == (line, "the answer")
     whole = shown(card.ended(end, "the answer"))
     assert whole["config"]["streaming_mode"] is False
     assert texts(whole) == ["the answer", line]
@@ -95,6 +95,17 @@ def test_a_failed_run_keeps_what_was_shown_of_its_answer() -> None:
     end = card.ending(delivery("", "failed", "why"), "half an ans")
     assert end.answer == "half an ans"
     assert card.ending(delivery("", "failed", "why")).answer == ""
+
+
+def test_a_reason_that_the_answer_gives_is_said_once_but_in_the_list_of_chats_too() -> None:
+    reason = "两步没有进展"
+    end = card.ending(delivery(f"**已核实**\n- F1\n\n**停止原因**\n{reason}", "failed", reason))
+    [first] = card.parts_of(end)
+    whole = shown(card.ended(end, first))
+    assert texts(whole) == [first, "❌ 任务失败"]
+    assert whole["config"]["summary"]["content"] == f"❌ 任务失败：{reason}"
+    elsewhere = shown(card.ended(end, "**已核实**\n- F1"))
+    assert texts(elsewhere)[-1] == f"❌ 任务失败：{reason}"
 
 
 @given(st.text(max_size=60_000))

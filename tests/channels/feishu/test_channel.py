@@ -1,34 +1,16 @@
-"""What a bot hears and how it answers, on real sockets and through the real SDK."""
+"""What a bot hears, on real sockets and through the real SDK: each message taken once."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from channels.errors import FetchError
 from channels.feishu.channel import FeishuChannel, FeishuConfig, Patience, open_feishu
-from channels.port import ChatAddress, RemoteFile
+from channels.port import ChatAddress
 from tests.channels.feishu.clock import MovedClock
-from tests.channels.feishu.inbox import MemoryInbox, begin, finish
+from tests.channels.feishu.inbox import MemoryInbox, finish
+from tests.channels.feishu.watching import done, said, texts
 from tests.fakes.feishu import BOT, SECRET, FakeFeishu
-from tests.fakes.feishu_chats import Bubble
-from tests.fakes.feishu_lines import Push
-
-
-def said(feishu: FakeFeishu, chat_id: str = "oc_1") -> list[str]:
-    return [bubble.text for bubble in feishu.chat(chat_id).visible()]
-
-
-def texts(inbox: MemoryInbox) -> list[str]:
-    return [inbound.text for inbound, _ in inbox.taken]
-
-
-async def done(*pushes: Push) -> None:
-    async with asyncio.timeout(15):
-        await asyncio.gather(*(push.done.wait() for push in pushes))
-
-
-# Messages
 
 
 async def test_a_message_is_submitted_with_both_keys_and_what_an_answer_needs(
@@ -131,7 +113,7 @@ async def test_what_the_application_refuses_is_answered_with_its_words(
     await feishu.until(lambda: said(feishu) == ["队列已满"])
 
 
-async def test_a_backlog_is_told_once_and_what_is_young_runs_in_its_order(
+async def test_of_a_backlog_what_is_old_is_noted_and_what_is_young_runs_in_its_order(
     feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
 ) -> None:
     ages = (2400, 1800, 60 * 11, 300, 120, 540, 240)
@@ -144,31 +126,29 @@ async def test_a_backlog_is_told_once_and_what_is_young_runs_in_its_order(
     await done(*pushes)
     assert texts(inbox) == ["age 540", "age 300", "age 240", "age 120"]
     assert inbox.commands == []
+    assert [chat for chat, _ in inbox.late] == [ChatAddress("feishu", BOT, "oc_1")] * 4
     assert all(push.acks == [200] for push in pushes)
-    await feishu.until(lambda: any("4 条消息" in text for text in said(feishu)))
-    assert len([text for text in said(feishu) if "条消息" in text]) == 1
+    assert said(feishu) == []
     assert channel.health().stale == 4
 
 
-async def test_late_messages_of_which_nobody_was_told_come_again(
-    feishu: FakeFeishu, inbox: MemoryInbox, config: FeishuConfig
+async def test_a_late_message_is_acknowledged_as_soon_as_it_is_kept_and_not_before(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
 ) -> None:
     feishu.app().lines.ladder = (0.1,) * 99
-    ages = (2400, 1800)
-    events = [
-        feishu.message_event("oc_1", "text", {"text": f"age {age}"}, age_seconds=age)
-        for age in ages
-    ]
-    async with open_feishu([config], inbox) as channels:
-        pushes = [feishu.send(event) for event in events]
-        await feishu.until(lambda: channels[BOT].health().stale == 2)
-    assert said(feishu) == []
-    assert not any(push.is_acked for push in pushes)
-    async with open_feishu([config], inbox):
-        await done(*pushes)
-    [notice] = said(feishu)
-    assert "2 条消息" in notice
-    assert inbox.taken == []
+    inbox.is_unavailable = True
+    push = feishu.say("oc_1", "hello", age_seconds=1800)
+    await feishu.until(lambda: 500 in push.acks)
+    inbox.is_unavailable = False
+    await done(push)
+    [(_, reply_to)] = inbox.late
+    assert push.event["event"]["message"]["message_id"] in reply_to
+    timely = feishu.say("oc_1", "another", age_seconds=1800)
+    await done(timely)
+    assert timely.acks == [200]
+    assert timely.ack_seconds is not None
+    assert timely.ack_seconds < 0.9
+    assert (inbox.taken, channel.health().stale) == ([], 2)
 
 
 async def test_a_bare_mention_and_odd_messages_are_answered_in_words(
@@ -281,224 +261,6 @@ async def test_a_fault_of_the_application_is_told_to_the_operator_without_a_word
     assert push.acks == [500]
     assert "RuntimeError" in caplog.text
     assert "secret word" not in caplog.text
-
-
-# Busy, reactions, commands
-
-
-async def test_a_waiting_message_is_told_its_place_and_a_steered_one_what_happens(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    inbox.states = [("started", None), ("queued", 1), ("queued", 2), ("steered", None)]
-    for number in range(4):
-        await done(feishu.say("oc_1", f"message {number}"))
-    await feishu.until(lambda: len(said(feishu)) == 3)
-    assert "1" in said(feishu)[0]
-    assert "2" in said(feishu)[1]
-    assert "当前任务" in said(feishu)[2]
-
-
-async def test_a_reaction_stands_from_receipt_to_the_end(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    inbox.states = [("started", None)]
-    await done(feishu.say("oc_1", "hello"))
-    bubble = feishu.chat("oc_1").bubbles[0]
-    await feishu.until(lambda: list(bubble.reactions.values()) == ["OnIt"])
-    turn = await inbox.turn()
-    begin(channel, turn)
-    await finish(channel, turn, "answer")
-    await feishu.until(lambda: bubble.reactions == {})
-
-
-@pytest.mark.parametrize("text", ["/stop", "/STOP", " /Stop "])
-async def test_a_command_is_carried_out_and_answered(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel, text: str
-) -> None:
-    event = feishu.message_event("oc_1", "text", {"text": f"@_user_1{text}"}, is_group=True)
-    await done(feishu.send(event))
-    await done(feishu.send(event))
-    assert inbox.commands == [(ChatAddress("feishu", BOT, "oc_1"), "stop", "ou_alice")]
-    await feishu.until(lambda: said(feishu) == ["did stop"])
-
-
-async def test_a_slow_command_is_acknowledged_and_answered_later(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    inbox.gate = asyncio.Event()
-    push = feishu.say("oc_1", "/compact")
-    await done(push)
-    assert push.acks == [200]
-    assert push.ack_seconds is not None
-    assert push.ack_seconds < 2
-    inbox.gate.set()
-    await feishu.until(lambda: said(feishu) == ["did compact"])
-
-
-async def test_a_command_that_is_lost_after_its_acknowledgement_is_told(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    inbox.gate = asyncio.Event()
-    await done(feishu.say("oc_1", "/new"))
-    inbox.is_unavailable = True
-    inbox.gate.set()
-    await feishu.until(lambda: any("没有收到" in text for text in said(feishu)))
-
-
-async def test_a_command_that_could_not_be_kept_is_asked_for_again(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    feishu.app().lines.ladder = (0.1, 0.1)
-    inbox.is_unavailable = True
-    push = feishu.say("oc_1", "/new")
-    await feishu.until(lambda: push.acks == [500])
-    inbox.is_unavailable = False
-    await done(push)
-    assert len(inbox.commands) == 1
-
-
-# Files and quotes
-
-
-async def test_files_of_a_message_can_be_fetched(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    feishu.resources["img_1"] = (b"\x89PNG", "", "image/png")
-    feishu.resources["f_1"] = (b"%PDF", "a.pdf", "application/octet-stream")
-    await done(
-        feishu.send(feishu.message_event("oc_1", "image", {"image_key": "img_1"})),
-        feishu.send(
-            feishu.message_event("oc_2", "file", {"file_key": "f_1", "file_name": "a.pdf"})
-        ),
-    )
-    found = [await channel.fetch(one) for inbound, _ in inbox.taken for one in inbound.remote_files]
-    assert {(one.data, one.name, one.media_type) for one in found} == {
-        (b"\x89PNG", "picture-1.png", "image/png"),
-        (b"%PDF", "a.pdf", "application/pdf"),
-    }
-
-
-async def test_a_voice_message_is_fetched_as_sound(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    feishu.resources["f_v"] = (b"OggS", "", "application/octet-stream")
-    spoken = {"file_key": "f_v", "duration": 2000}
-    await done(feishu.send(feishu.message_event("oc_1", "audio", spoken)))
-    [file] = inbox.taken[0][0].remote_files
-    found = await channel.fetch(file)
-    assert (found.data, found.name) == (b"OggS", "voice.opus")
-    assert found.media_type.startswith("audio/")
-    assert feishu.called("GET", "/resources/f_v")[0].query == {"type": "file"}
-
-
-async def test_a_forward_is_fetched_as_quoted_lines_with_names(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    feishu.names["ou_bob"] = "Bob"
-    await done(feishu.send(forward(feishu, "om_f")))
-    [(inbound, _)] = inbox.taken
-    [file] = inbound.remote_files
-    found = await channel.fetch(file)
-    assert (found.name, found.media_type) == ("forwarded-messages.txt", "text/plain")
-    assert found.data.decode() == "> Bob: who goes?\n> ou_carol: [picture-1]"
-
-
-async def test_a_quoted_forward_is_fetched_with_what_it_holds(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    forward(feishu, "om_f")
-    await done(feishu.say("oc_1", "sum it up", parent_id="om_f", root_id="om_f", is_group=True))
-    [file] = inbox.taken[0][0].remote_files
-    assert b"> ou_bob: who goes?" in (await channel.fetch(file)).data
-
-
-@pytest.mark.parametrize("is_empty", [False, True])
-async def test_a_forward_that_cannot_be_read_is_told(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel, is_empty: bool
-) -> None:
-    await done(feishu.send(forward(feishu, "om_f")))
-    if is_empty:
-        feishu.tenant.bubble("om_f").children.clear()
-    else:
-        feishu.tenant.bubble("om_f").is_gone = True
-    with pytest.raises(FetchError) as error:
-        await channel.fetch(inbox.taken[0][0].remote_files[0])
-    assert "forwarded-messages.txt" in error.value.user_text
-
-
-def forward(feishu: FakeFeishu, message_id: str) -> dict[str, Any]:
-    """The event of a forward of two messages."""
-    placeholder = "Merged and Forwarded Message"
-    event = feishu.message_event("oc_1", "merge_forward", placeholder, message_id=message_id)
-    feishu.tenant.bubble(message_id).children = [
-        Bubble("om_c1", "oc_9", "text", {"text": "who goes?"}, "ou_bob"),
-        Bubble("om_c2", "oc_9", "image", {"image_key": "i1"}, "ou_carol"),
-    ]
-    return event
-
-
-async def test_a_quoted_message_is_fetched_with_the_run(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    feishu.message_event("oc_1", "text", {"text": "the quoted words"}, message_id="om_q")
-    await done(feishu.say("oc_1", "what is that", parent_id="om_q", root_id="om_q"))
-    [file] = inbox.taken[0][0].remote_files
-    found = await channel.fetch(file)
-    assert (found.data, found.media_type) == (b"the quoted words", "text/plain")
-
-
-async def test_a_quoted_message_keeps_the_names_in_it(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    feishu.message_event("oc_1", "text", {"text": "ask @_user_1 first"}, message_id="om_q")
-    feishu.tenant.bubble("om_q").mentions = [("@_user_1", "ou_carol", "Carol")]
-    await done(feishu.say("oc_1", "why", parent_id="om_q", root_id="om_q"))
-    [file] = inbox.taken[0][0].remote_files
-    assert (await channel.fetch(file)).data == b"ask @Carol first"
-
-
-async def test_a_quoted_answer_of_the_bot_is_fetched_with_its_words(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    await done(feishu.say("oc_1", "hello"))
-    turn = await inbox.turn()
-    begin(channel, turn)
-    await finish(channel, turn, "forty-two")
-    [card] = feishu.chat("oc_1").visible()
-    quoted = card.message_id
-    await done(feishu.say("oc_1", "why", parent_id=quoted, root_id=quoted))
-    [file] = inbox.taken[1][0].remote_files
-    assert b"forty-two" in (await channel.fetch(file)).data
-
-
-async def test_a_quoted_message_that_is_gone_is_empty(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    await done(feishu.say("oc_1", "what is that", parent_id="om_none", root_id="om_none"))
-    [file] = inbox.taken[0][0].remote_files
-    assert (await channel.fetch(file)).data == b""
-
-
-async def test_a_missing_permission_is_said_to_the_person_and_to_the_operator(
-    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
-) -> None:
-    feishu.app().scopes.add("im:resource")
-    await done(feishu.send(feishu.message_event("oc_1", "image", {"image_key": "img_1"})))
-    with pytest.raises(FetchError) as error:
-        await channel.fetch(inbox.taken[0][0].remote_files[0])
-    assert "权限" in error.value.user_text
-    assert len(feishu.called("GET", "/resources/")) == 1
-    health = channel.health()
-    assert health.state == "degraded"
-    assert "im:resource" in health.reason
-
-
-@pytest.mark.parametrize("locator", ["", "{}", "not json", '{"message_id": "om_1", "key": "no"}'])
-async def test_a_file_that_is_not_there_is_told(channel: FeishuChannel, locator: str) -> None:
-    file = RemoteFile(locator, "a.pdf", "application/pdf")
-    with pytest.raises(FetchError) as error:
-        await channel.fetch(file)
-    assert "a.pdf" in error.value.user_text
 
 
 # Lines beside the card

@@ -24,21 +24,23 @@ from channels.feishu.place import (
 from channels.feishu.rules import (
     Ask,
     Bare,
-    CannotRead,
     Ignore,
     NotAllowed,
     Order,
     judge,
 )
 from channels.port import ChatAddress, Turn
-from tests.channels.feishu.payloads import BOT_MENTION, RULES, decoded, event, judged, mention
+from tests.channels.feishu.payloads import (
+    BOT_MENTION,
+    RULES,
+    decoded,
+    event,
+    judged,
+    mention,
+    text_of,
+)
 
 CAROL = mention("@_user_2", "ou_carol", "Carol")
-
-
-def text_of(verdict: object) -> str:
-    assert isinstance(verdict, Ask)
-    return verdict.text
 
 
 def test_a_message_is_read_with_all_its_ids() -> None:
@@ -118,6 +120,18 @@ def test_a_bare_mention_with_a_quote_asks_about_the_quote() -> None:
     assert said == Ask("", (), "om_b")
 
 
+def test_of_two_bots_that_are_mentioned_each_is_asked_and_told_of_the_other() -> None:
+    other = mention("@_user_2", "ou_otherbot", "Helper")
+    said = judged({"text": "@_user_1 @_user_2 hi"}, mentions=[BOT_MENTION, other])
+    assert text_of(said) == "@Helper hi"
+
+
+def test_nothing_but_a_call_to_everybody_is_a_bare_mention_where_it_is_heard() -> None:
+    wanted = replace(RULES, respond_to_mention_all=True)
+    assert judged({"text": "@_all"}, mentions=[], rules=wanted) == Bare()
+    assert judged({"text": "@_all"}, mentions=[]) == Ignore("mention_all")
+
+
 def test_a_message_to_somebody_else_is_ignored() -> None:
     carol = mention("@_user_1", "ou_carol", "Carol")
     assert judged(mentions=[carol]) == Ignore("no_mention")
@@ -167,7 +181,11 @@ def test_who_is_not_on_the_list_is_told_nothing_unless_the_bot_was_meant() -> No
     assert judged(rules=replace(RULES, allow=()), mentions=[]) == Ignore("no_mention")
 
 
-@pytest.mark.parametrize("text", ["/new", "@_user_1 /NEW", " @_user_1 /New ", "／new"])
+@pytest.mark.parametrize(
+    "text",
+    ["/new", "@_user_1 /NEW", " @_user_1 /New ", "／new", "/new @_user_1", "@_user_1\u3000／ＮＥＷ"]
+    + ["@_user_1\u200b/new\ufeff", "@_user_1\n/new", "@_user_1\xa0/new\u3000"],
+)
 def test_a_command_is_one_after_a_mention_and_in_any_case(text: str) -> None:
     assert judged({"text": text}, chat_type="p2p") == Order("new")
 
@@ -175,168 +193,6 @@ def test_a_command_is_one_after_a_mention_and_in_any_case(text: str) -> None:
 @pytest.mark.parametrize("text", ["/newer", "say /new", "/new thing", "/restart"])
 def test_what_only_looks_like_a_command_is_asked(text: str) -> None:
     assert text_of(judged({"text": f"@_user_1 {text}"})) == text
-
-
-# Rich text
-
-
-def test_a_post_of_two_pictures_has_both_in_order() -> None:
-    post = {
-        "title": "",
-        "content": [
-            [{"tag": "img", "image_key": "img_1"}],
-            [{"tag": "img", "image_key": "img_2"}],
-        ],
-    }
-    said = judged(post, "post")
-    assert isinstance(said, Ask)
-    assert [(one.key, one.kind) for one in said.resources] == [
-        ("img_1", "image"),
-        ("img_2", "image"),
-    ]
-
-
-def test_every_element_of_a_post_is_written_out() -> None:
-    post = {
-        "title": "Title",
-        "content": [
-            [
-                {"tag": "at", "user_id": "@_user_1", "user_name": "Bot"},
-                {"tag": "text", "text": " see "},
-                {"tag": "a", "text": "this", "href": "https://example.com"},
-                {"tag": "text", "text": " says "},
-                {"tag": "at", "user_id": "@_user_2", "user_name": "Carol"},
-            ],
-            [{"tag": "emotion", "emoji_type": "SMILE"}],
-            [{"tag": "code_block", "language": "PYTHON", "text": "x = 1\n"}],
-            [{"tag": "hr"}],
-            [{"tag": "md", "text": "**bold**"}],
-            [{"tag": "media", "file_key": "f_1", "image_key": "i_1", "file_name": "a.mp4"}],
-        ],
-    }
-    said = judged(post, "post", mentions=[BOT_MENTION, CAROL])
-    assert isinstance(said, Ask)
-    assert said.text == (
-        "Title\nsee [this](https://example.com) says @Carol\n[SMILE]\n"
-        "```python\nx = 1\n```\n---\n**bold**"
-    )
-    assert [(one.key, one.kind, one.media_type) for one in said.resources] == [
-        ("f_1", "file", "video/mp4")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("post", "text"),
-    [
-        ({"content": [{"tag": "text", "text": "flat"}]}, "flat"),
-        (
-            {"post": {"zh_cn": {"title": "", "content": [[{"tag": "text", "text": "loc"}]]}}},
-            "loc",
-        ),
-        ({"en_us": {"title": "T", "content": [[{"tag": "text", "text": "b"}]]}}, "T\nb"),
-        ({"title": "", "content_v2": [[{"tag": "text", "text": "v2"}]]}, "v2"),
-        ({"content": {"zh_cn": {"content": [[{"tag": "text", "text": "in"}]]}}}, "in"),
-        ({"zh_cn": None, "en_us": {"content": [[{"tag": "text", "text": "en"}]]}}, "en"),
-        ({"title": "", "zh_cn": {"content": [[{"tag": "text", "text": "under"}]]}}, "under"),
-        ({"content": ["a row", [{"tag": "text", "text": "another"}]]}, "a row\nanother"),
-        ({"content": [{"tag": "text", "text": "a"}, [{"tag": "text", "text": "b"}]]}, "a\nb"),
-        ({"content": [[{"tag": "unheard_of", "text": "words"}]]}, "words"),
-        ({"elements": [[{"tag": "markdown", "content": "of a card"}]]}, "of a card"),
-        ({"title": "only a title", "content": []}, "only a title"),
-        (
-            {"content": [[{"tag": "md", "text": 'ask <at user_id="@_user_2"></at> it'}]]},
-            "ask @Carol it",
-        ),
-        (
-            {
-                "content": [
-                    [
-                        {"tag": "text", "text": "see "},
-                        {"tag": "code_block", "language": "GO", "text": "a ``` b"},
-                        {"tag": "text", "text": "there"},
-                    ]
-                ]
-            },
-            "see\n````go\na ``` b\n````\nthere",
-        ),
-    ],
-)
-def test_a_post_of_an_odd_shape_is_read(post: dict[str, Any], text: str) -> None:
-    assert text_of(judged(post, "post", mentions=[BOT_MENTION, CAROL])) == text
-
-
-def test_a_post_that_names_the_bot_by_its_id_is_for_it() -> None:
-    post = {"content": [[{"tag": "at", "user_id": "ou_bot"}, {"tag": "text", "text": " hi"}]]}
-    assert text_of(judged(post, "post", mentions=[])) == "hi"
-
-
-def test_a_file_beside_an_empty_post_is_attached() -> None:
-    post = {
-        "title": "",
-        "content": [[]],
-        "content_v2": [[]],
-        "files": [{"file_key": "file_1", "file_name": "note.py"}],
-    }
-    said = judged(post, "post")
-    assert isinstance(said, Ask)
-    assert [(one.key, one.name) for one in said.resources] == [("file_1", "note.py")]
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        "not json",
-        {"zh_cn": None},
-        "[]",
-        "null",
-        '"text"',
-        "{}",
-        {"content": [[{"tag": "unheard_of"}]]},
-    ],
-)
-def test_a_post_that_makes_no_sense_cannot_be_read(odd: Any) -> None:
-    assert judged(odd, "post") == CannotRead()
-
-
-def test_a_call_to_everybody_in_a_post_is_known() -> None:
-    post = {"content": [[{"tag": "at", "user_id": "all"}, {"tag": "text", "text": " read"}]]}
-    assert judged(post, "post", mentions=[]) == Ignore("mention_all")
-
-
-# Other kinds
-
-
-def test_a_picture_and_a_file_are_attached() -> None:
-    said = judged({"image_key": "img_1"}, "image", chat_type="p2p")
-    assert isinstance(said, Ask)
-    assert said.resources[0].kind == "image"
-    said = judged({"file_key": "f_1", "file_name": "a.pdf"}, "file", chat_type="p2p")
-    assert isinstance(said, Ask)
-    assert said.resources[0].name == "a.pdf"
-    assert said.resources[0].media_type == "application/pdf"
-
-
-def test_a_voice_message_is_attached_as_sound() -> None:
-    said = judged({"file_key": "f_a", "duration": 2000}, "audio", chat_type="p2p")
-    assert isinstance(said, Ask)
-    [voice] = said.resources
-    assert (voice.key, voice.kind, voice.name) == ("f_a", "file", "voice.opus")
-    assert voice.media_type.startswith("audio/")
-
-
-@pytest.mark.parametrize("placeholder", ["Merged and Forwarded Message", "", {"text": "x"}])
-def test_a_forward_of_several_messages_is_to_be_asked_for(placeholder: Any) -> None:
-    said = judged(placeholder, "merge_forward", chat_type="p2p", mentions=[])
-    assert said == Ask("", (), "", is_forward=True)
-
-
-def test_a_forward_into_a_group_is_for_nobody() -> None:
-    assert judged("x", "merge_forward", mentions=[]) == Ignore("no_mention")
-
-
-@pytest.mark.parametrize("kind", ["sticker", "share_chat", "image", "audio", "unheard_of"])
-def test_a_kind_without_words_cannot_be_read(kind: str) -> None:
-    assert judged({"x": 1}, kind, chat_type="p2p") == CannotRead()
 
 
 # Replies and topics

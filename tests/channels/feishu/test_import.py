@@ -68,6 +68,20 @@ async def test_an_sdk_of_another_layout_is_imported_whole(
         assert await modules_once_connected(feishu, process) > 5000
 
 
+async def test_what_decrypts_calls_is_imported_with_the_first_of_them() -> None:
+    program = (
+        "import sys; from channels.feishu import channel, webhook; print('Crypto' in sys.modules);"
+        "webhook.decrypt('A' * 64, 'key')"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), stdout=PIPE, stderr=PIPE, cwd=ROOT
+    )
+    async with asyncio.timeout(SECONDS):
+        out, trouble = await process.communicate()
+    assert out == b"False\n"
+    assert b"Undecodable" in trouble
+
+
 def make_other_layout(folder: Path) -> None:
     """The SDK once more in *folder*, but that its client wants more of the handler's module."""
     [origin] = [Path(entry, "lark_oapi") for entry in sys.path if Path(entry, "lark_oapi").is_dir()]

@@ -277,7 +277,7 @@ async def test_the_stop_button_stops_the_run_and_the_card_says_so_at_the_end(
     push = feishu.click(bubble, bubble.buttons[0], sender="ou_bob")
     await push.done.wait()
     assert push.answer == {"toast": {"type": "info", "content": "正在停止"}}
-    assert inbox.cancelled == [(turn.run_id, "ou_bob")]
+    assert inbox.cancelled == [turn.run_id]
     await finish(channel, turn, status="cancelled")
     assert "⏹ 已停止" in bubble.text
     assert not card.is_streaming
@@ -298,6 +298,23 @@ async def test_a_stop_that_takes_long_is_answered_in_time(
     assert push.ack_seconds < 3
     inbox.cancel_gate.set()
     await feishu.until(lambda: inbox.cancelled)
+    await finish(channel, turn, status="cancelled")
+
+
+async def test_a_stop_that_could_not_be_taken_is_not_said_to_be_on_its_way(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    turn = await asked(feishu, inbox)
+    begin(channel, turn)
+    bubble, card = await shown(feishu)
+    inbox.is_unavailable = True
+    push = feishu.click(bubble, bubble.buttons[0])
+    await push.done.wait()
+    assert push.answer["toast"]["type"] == "warning"
+    assert "没能停止" in push.answer["toast"]["content"]
+    inbox.is_unavailable = False
+    await feishu.click(bubble, bubble.buttons[0]).done.wait()
+    assert inbox.cancelled == [turn.run_id]
     await finish(channel, turn, status="cancelled")
 
 

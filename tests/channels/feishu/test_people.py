@@ -10,6 +10,7 @@ from channels.feishu.channel import FeishuChannel, FeishuConfig, open_feishu
 from tests.channels.feishu.clock import MovedClock
 from tests.channels.feishu.inbox import MemoryInbox
 from tests.channels.feishu.payloads import mention
+from tests.channels.feishu.watching import done
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_lines import Push
 
@@ -88,6 +89,17 @@ async def test_a_platform_that_takes_its_time_delays_no_message_and_is_not_asked
     await said(feishu, "c")
     assert senders(inbox) == ["ou_alice", "ou_alice", "Alice"]
     assert len(feishu.called("GET", "/contact")) == 1
+
+
+async def test_people_who_write_at_once_do_not_wait_for_each_others_names(
+    feishu: FakeFeishu, inbox: MemoryInbox, channel: FeishuChannel
+) -> None:
+    feishu.fail("GET", "/contact", gate=asyncio.Event(), times=9)
+    people = [f"ou_{number}" for number in range(4)]
+    pushes = [feishu.say("oc_1", "hi", sender=person, is_group=True) for person in people]
+    await done(*pushes)
+    assert senders(inbox) == people
+    assert all(push.ack_seconds is not None and push.ack_seconds < 1 for push in pushes)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,31 @@
 """What a person sees in the chats of the local Feishu, and the runs shown there."""
 
+import asyncio
+
 from channels.events import TextAdded
 from channels.port import RunSink, Turn
 from tests.channels.feishu.inbox import MemoryInbox
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_chats import Bubble, Card
+from tests.fakes.feishu_lines import Push
 
 
 def visible(feishu: FakeFeishu, chat_id: str = "oc_1") -> list[Bubble]:
     return feishu.chat(chat_id).visible()
+
+
+def said(feishu: FakeFeishu, chat_id: str = "oc_1") -> list[str]:
+    return [bubble.text for bubble in visible(feishu, chat_id)]
+
+
+def texts(inbox: MemoryInbox) -> list[str]:
+    return [inbound.text for inbound, _ in inbox.taken]
+
+
+async def done(*pushes: Push) -> None:
+    """Wait until they are acknowledged for good, or given up."""
+    async with asyncio.timeout(15):
+        await asyncio.gather(*(push.done.wait() for push in pushes))
 
 
 async def asked(feishu: FakeFeishu, inbox: MemoryInbox, chat_id: str = "oc_1") -> Turn:
