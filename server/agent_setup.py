@@ -56,7 +56,6 @@ async def open_chosen_model(opened: AsyncExitStack, settings: Settings) -> Model
                 base_url=chosen.base_url,
                 model=chosen.name,
                 api_key=key,
-                context_tokens=chosen.context_tokens,
                 locale=settings.locale,
             )
         )

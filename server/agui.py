@@ -6,7 +6,7 @@ server sends, so they are spliced from parts and carry no time; everything else 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Final, assert_never
 
@@ -117,15 +117,14 @@ def user_message(message_id: str, text: str, files: Sequence[AttachedFile]) -> d
     if not files:
         return {"id": message_id, "role": "user", "content": text}
     parts: list[object] = [{"type": "text", "text": text}] if text else []
-    for file in files:
-        source = {
-            "type": "url",
-            "value": file_url(file.file_id),
-            "mimeType": file.media_type,
-        }
-        about = {"fileId": file.file_id, "name": file.name}
-        parts.append({"type": "document", "source": source, "metadata": about})
+    parts += map(_document, files)
     return {"id": message_id, "role": "user", "content": parts}
+
+
+def _document(file: AttachedFile) -> dict[str, object]:
+    source = {"type": "url", "value": file_url(file.file_id), "mimeType": file.media_type}
+    about = {"fileId": file.file_id, "name": file.name}
+    return {"type": "document", "source": source, "metadata": about}
 
 
 def stored_message(message: Message) -> dict[str, object]:
@@ -257,11 +256,25 @@ def _text(event: TextStarted | TextFinished | UserJoined) -> list[_Event]:
         case TextFinished():
             return [end]
         case UserJoined():
-            return [
-                {"type": "TEXT_MESSAGE_START", "messageId": key, "role": "user"},
-                {"type": "TEXT_MESSAGE_CONTENT", "messageId": key, "delta": event.text},
-                end,
-            ]
+            return [*_joined(event), end]
+
+
+def _joined(event: UserJoined) -> Iterator[_Event]:
+    """A text message has no parts in AG-UI, so files go with its beginning."""
+    start: dict[str, object] = {
+        "type": "TEXT_MESSAGE_START",
+        "messageId": event.message_id,
+        "role": "user",
+    }
+    if event.files:
+        start["metadata"] = {"files": list(map(_document, event.files))}
+    yield start
+    if event.text:
+        yield {
+            "type": "TEXT_MESSAGE_CONTENT",
+            "messageId": event.message_id,
+            "delta": event.text,
+        }
 
 
 def _reasoning(event: ReasoningStarted | ReasoningFinished) -> list[_Event]:

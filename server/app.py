@@ -10,8 +10,9 @@ from starlette.applications import Starlette
 
 from channels.clock import SYSTEM, Clock
 from server import hooks
+from server.agent.journal import Journal
 from server.agent_setup import Agent, join_agent, open_chosen_model
-from server.agui_http import routes as agui_routes
+from server.agui_routes import routes as agui_routes
 from server.attachments import Attachments
 from server.auth import OriginPolicy, Users
 from server.board import Board
@@ -22,7 +23,7 @@ from server.ground import Ground, open_ground
 from server.http import middleware, routes
 from server.llm.port import Model
 from server.outbox import Outbox
-from server.probe import ModelProbe, open_probe
+from server.probe import ModelProbe, StoreProbe, open_probe
 from server.rest import ERROR_HANDLERS
 from server.runs import Runs
 from server.schedule import time_of
@@ -32,7 +33,7 @@ from server.telling import Teller
 from server.titles import Titles, open_titles
 from server.tools.mcp import McpServers, open_mcp
 from server.tools.schedule import Tasks
-from server.tools.shell import Shells, child_environment
+from server.tools.shell import Shells
 from server.tracing import Tracer, open_tracing
 from server.upkeep import open_upkeep
 from server.ws.endpoint import Sockets
@@ -88,9 +89,10 @@ async def _open(
     provider = "headway" if settings.model.is_builtin else "openai"
     tracer = await opened.enter_async_context(open_tracing(environment, provider))
     model = await open_chosen_model(opened, settings)
-    shells = await opened.enter_async_context(Shells(child_environment(environment)))
+    shells = await opened.enter_async_context(Shells(environment))
     children = await opened.enter_async_context(open_children(store, board))
-    titles = await opened.enter_async_context(open_titles(Titles(store, model, board)))
+    journal = Journal(store, ground.metrics)
+    titles = await opened.enter_async_context(open_titles(Titles(store, journal, model, board)))
     mcp = await opened.enter_async_context(open_mcp(settings.mcp, environment))
     ground.metrics.watch_mcp(mcp.health)
     tasks_changed = asyncio.Event()
@@ -100,7 +102,7 @@ async def _open(
     runs = _runs(ground, agent, shells, outbox, titles, tracer)
     edges = join_edges(ground, runs, outbox, children, tasks_changed=tasks_changed, clock=clock)
     await open_edges(opened, ground, runs, outbox, edges)
-    await opened.enter_async_context(open_upkeep(store, settings.workspace))
+    await opened.enter_async_context(open_upkeep(store, ground.blobs, settings.workspace))
     await opened.enter_async_context(_farewell(closing, board))
     probe = await opened.enter_async_context(open_probe(model))
     return _state(ground, edges, model, mcp, probe, closing)
@@ -160,6 +162,7 @@ def _state(
         origins=OriginPolicy.from_settings(ground.settings),
         model=model,
         probe=probe,
+        store_probe=StoreProbe(ground.store),
         metrics=ground.metrics,
         started_at=time.monotonic(),
         closing=closing,

@@ -14,15 +14,15 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from channels.faults import fault_of
 from channels.port import Decision
 from server.begin import RESUME, Begun, begin_run
 from server.board import Board
-from server.ending import outbox_item
+from server.ending import owe_chat
 from server.errors import BadRequest, Conflict, NotFound, StoreUnavailable
-from server.log import fault_of
 from server.message import clean_text
+from server.patches import approvals_patch
 from server.runs import Runs
-from server.session_state import approvals_patch
 from server.store.approvals import (
     Answer,
     Approval,
@@ -37,11 +37,9 @@ from server.store.engine import Store
 from server.store.finish import finish
 from server.store.ids import new_id
 from server.store.inbound import find_inbound, insert_inbound
-from server.store.outbox import insert_outbox
 from server.store.rows import lock_session
 from server.store.runs import QueuedInput, Run, insert_run, load_run
 from server.store.sessions import Session, load_session
-from server.surfaces import is_chat
 
 log = logging.getLogger(__name__)
 
@@ -287,8 +285,7 @@ class Approvals:
     ) -> Begun | None:
         """Begin the run that goes on, if all is answered; a chat that asked is told either way."""
         waiting = await load_run(db, asked[0].run_id)
-        if is_chat(waiting):
-            await insert_outbox(db, outbox_item(waiting, session, "waiting", "answered", now))
+        await owe_chat(db, waiting, "waiting", "answered", now)
         if any(approval.is_open for approval in asked):
             return None
         run = _resuming(waiting, asked, now)
@@ -350,12 +347,11 @@ def _fits(approval: Approval, word: Word) -> bool:
 
 def _check_open(approval: Approval, now: datetime) -> None:
     if approval.status == "EXPIRED" or (approval.is_open and _is_over(approval, now)):
-        raise Conflict("approval_expired", "nobody answered in time")
+        raise Conflict("approval_expired")
     if not approval.is_open:
         at = approval.answered_at.isoformat() if approval.answered_at is not None else ""
         raise Conflict(
             "approval_already_resolved",
-            "somebody answered before",
             details={"by": approval.answered_by or "", "at": at},
         )
 
@@ -363,7 +359,7 @@ def _check_open(approval: Approval, now: datetime) -> None:
 def _check_covered(waiting: Sequence[Approval], answered: Collection[str], now: datetime) -> None:
     """Make sure that those which were *answered*, by id, are what is open, and still in time."""
     if {one.interrupt.id for one in waiting} != set(answered):
-        raise Conflict("interrupt_mismatch", "other questions are open than were answered")
+        raise Conflict("interrupt_mismatch")
     for approval in waiting:
         _check_open(approval, now)
 

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from server.delivery import DELIVER
 from server.errors import BadRequest, NotFound
-from server.message import Message, content_of
+from server.message import Message, content_of, title_of
 from server.store.messages import (
     append_messages,
     last_seq,
@@ -19,9 +19,6 @@ from server.store.messages import (
 )
 from server.store.runs import Run, start_run
 from server.store.sessions import Session, set_status, set_title
-
-TITLE_CHARACTERS: Final = 40
-"""Of the first message, standing in until the model names the session."""
 
 COMPACT_COMMAND: Final = "/compact"
 
@@ -172,9 +169,3 @@ def _first_title(run: Run) -> str | None:
         return None
     words = title_of(run.input.text)
     return None if words.startswith("/") else words or None
-
-
-def title_of(text: str) -> str:
-    """The first words of *text*, on one line."""
-    words = " ".join(text.split())
-    return words if len(words) <= TITLE_CHARACTERS else f"{words[:TITLE_CHARACTERS]}…"

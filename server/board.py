@@ -74,7 +74,7 @@ class Board:
         """Something of the session is different now.
 
         Args:
-            changes: Keys with their new values, ready for JSON; None clears a key.
+            changes: Keys of the session's object with their new values; None clears a key.
         """
         rev = self._revs.get(session_id, 0) + 1
         self._revs[session_id] = rev

@@ -10,9 +10,10 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from channels.faults import fault_of
 from server.board import Board
 from server.errors import NotFound, StoreUnavailable
-from server.session_state import children_patch
+from server.patches import children_patch
 from server.store.engine import Store
 from server.store.sessions import children_of, load_session, parents_of
 
@@ -65,6 +66,8 @@ class Children:
                 await self._tell_of(listed, parents)
             except StoreUnavailable:
                 log.warning("[children] not told; the next change tells all")
+            except Exception as error:  # noqa: BLE001 - one list must not be the last one
+                log.error("[children] not told %s", fault_of(error))
 
     async def _tell_of(self, listed: set[str], parents: set[str]) -> None:
         async with self._store.read() as db:

@@ -7,13 +7,14 @@ checked with the rest of it.
 import json
 from collections.abc import Mapping
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
 from guard.rules.contract import Contract, Counts, Field, StopCode
-from server.errors import BadRequest
+from server.errors import BadRequest, ContractUnreadable
+from server.message import clean_text
 from server.patterns import compile_path, compile_regex
 from server.store.codec import to_json
 
@@ -26,6 +27,9 @@ ToolName = Annotated[str, Meta(min_length=1, max_length=128)]
 Pattern = Annotated[str, Meta(min_length=1, max_length=500)]
 Scalar = Annotated[str, Meta(max_length=2_000)] | int | float | bool
 """What a field of the state may be."""
+
+LABEL_CHARACTERS: Final = 40
+"""Of an item's text in a reason; the partial result has it whole."""
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -121,7 +125,10 @@ class ProgressContract(Part, frozen=True, omit_defaults=False):
 
     def rule(self) -> Contract:
         """The guard's rule for it: an item is a field that has to become true."""
-        items = [Field(item.id, "reaches", target=True, initial=False) for item in self.items]
+        items = [
+            Field(item.id, "reaches", target=True, initial=False, label=_label(item.text))
+            for item in self.items
+        ]
         fields = [
             Field(field.name, field.counts, target=field.target, initial=field.initial)
             for field in self.fields
@@ -168,7 +175,7 @@ def stored_contract(contract: ProgressContract | None) -> str | None:
 
 
 def read_contract(text: str | None) -> ProgressContract | None:
-    """The contract in a column; None too for what this version cannot read."""
+    """The contract in a column, to be shown; None too for what this version cannot read."""
     if text is None:
         return None
     try:
@@ -178,6 +185,35 @@ def read_contract(text: str | None) -> ProgressContract | None:
 
 
 def given_contract(text: str | None) -> Mapping[str, Any] | None:
-    """What a run gets of the contract in a column of its session or task."""
-    contract = read_contract(text)
-    return None if contract is None else contract_json(contract)
+    """What a run gets of the contract in a column of its session or task.
+
+    It is not looked into: a run whose contract this version cannot read says so, and does not
+    work without one.
+    """
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def run_contract(given: Mapping[str, Any] | None) -> ProgressContract | None:
+    """The contract of a run as it was stored with it.
+
+    Raises:
+        ContractUnreadable: Another version stored it, and this one cannot read it.
+    """
+    if given is None:
+        return None
+    try:
+        return parse_contract(given)
+    except BadRequest as error:
+        raise ContractUnreadable(error.path or "") from None
+
+
+def _label(text: str) -> str:
+    """An item's text as it stands among others in a sentence."""
+    words = " ".join(clean_text(text).split())
+    return words if len(words) <= LABEL_CHARACTERS else f"{words[: LABEL_CHARACTERS - 1]}…"

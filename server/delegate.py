@@ -12,10 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels.events import Outcome, SubagentFailed, SubagentFinished, SubagentStarted
 from server import sentences
-from server.begin import title_of
 from server.board import Board
 from server.errors import NotFound, StoreUnavailable, ToolError
-from server.message import Message, clean_text
+from server.message import Message, clean_text, title_of
 from server.outcome import RUN_STATUS
 from server.settings import SubagentSettings
 from server.signals import RunSignals

@@ -186,7 +186,7 @@ async def _ask_model(settings: Settings) -> str | None:
     model = settings.model
     assert model.base_url is not None, "only called for a gateway"
     key = "" if model.api_key is None else model.api_key.get_secret_value()
-    asked = ModelSettings(model.base_url, model.name, key, model.context_tokens, locale="en")
+    asked = ModelSettings(model.base_url, model.name, key, locale="en")
     try:
         async with asyncio.timeout(15), open_model(asked) as opened:
             return await opened.check()

@@ -3,24 +3,18 @@
 from asyncio import Event
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final
 
 from channels.clock import Clock
 from server.approvals import Approvals, open_approvals_watch
 from server.bots import open_bots
 from server.chats import ChatInbox
 from server.children import Children
-from server.delegate import SUBAGENT
 from server.ground import Ground
 from server.inbox import Birth, SessionInbox
 from server.outbox import Outbox, open_outbox
 from server.runs import Runs, open_runs
-from server.schedule import TRIGGER, Scheduler, open_scheduler
+from server.schedule import Scheduler, open_scheduler
 from server.surfaces import Ways
-from server.websurface import WebSurface
-
-WEB_SURFACES: Final = ("web", "agui", SUBAGENT, TRIGGER)
-"""Origins whose people watch the event log; their outbox only refreshes lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +28,8 @@ class Edges:
 
 
 def join_outbox(ground: Ground) -> Outbox:
-    """The outbox over the page and the bots."""
-    web = WebSurface(ground.board, ground.store)
-    ways = Ways(dict.fromkeys(WEB_SURFACES, web), ground.bots.surfaces, ground.store)
+    """The outbox over the bots."""
+    ways = Ways(ground.bots.surfaces, ground.store)
     return Outbox(ground.store, ways, ground.metrics, ground.board, is_alone=ground.is_alone)
 
 

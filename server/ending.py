@@ -28,7 +28,7 @@ from server.store.sessions import (
     set_status,
 )
 from server.store.usage import session_usage
-from server.task_ending import TaskEnd, end_task_run
+from server.task_ending import TaskEnd, end_task_run, settle_task_delivery
 
 HELD_KINDS: Final = frozenset({"main", "sideline"})
 """Sessions with a page on which a person sees that their queue is held."""
@@ -110,7 +110,9 @@ async def _write(
         await set_queue_paused(db, session.id, True)
     if outcome.interrupts:
         await insert_approvals(db, session.id, run.id, outcome.interrupts, now)
-    await insert_outbox(db, outbox_item(run, session, outcome.status, outcome.code, now))
+    if not await owe_chat(db, run, outcome.status, outcome.code, now) and run.trigger == DELIVER:
+        # Whoever looks at the session sees it there: nobody has to be told.
+        await settle_task_delivery(db, run.id, is_delivered=outcome.status == "finished")
     return await _follow(db, run, session, outcome, last_words, now)
 
 
@@ -157,19 +159,19 @@ def _error_of(outcome: Outcome, now: datetime) -> ExecutionError | None:
     )
 
 
-def _surface_of(run: Run, session: Session) -> str:
-    if run.input is None:
-        return session.origin
-    return run.input.chat.surface if run.input.chat is not None else run.input.origin
+async def owe_chat(db: AsyncConnection, run: Run, status: str, code: str, now: datetime) -> bool:
+    """Owe the chat that *run* came by the news of it; False if it came by none.
 
-
-def outbox_item(run: Run, session: Session, status: str, code: str, now: datetime) -> OutboxItem:
-    """What the surface that the message came by is told; it names the run, not its words."""
-    return OutboxItem(
+    The item names the run, not its words. Pages and clients watch the session itself.
+    """
+    chat = run.input.chat if run.input is not None else None
+    if chat is None:
+        return False
+    item = OutboxItem(
         id=new_id(),
-        session_id=session.id,
+        session_id=run.session_id,
         run_id=run.id,
-        surface=_surface_of(run, session),
+        surface=chat.surface,
         kind="outcome",
         payload={"status": status, "code": code},
         status="PENDING",
@@ -178,3 +180,5 @@ def outbox_item(run: Run, session: Session, status: str, code: str, now: datetim
         created_at=now,
         due_at=now,
     )
+    await insert_outbox(db, item)
+    return True

@@ -12,9 +12,12 @@ ServerError
 ├─ Fenced                 another process owns the run now; this one must let go
 ├─ RunError               ends a run as FAILED; `code` is stable, `user_text` safe to show
 │  ├─ EmptyReplies
-│  └─ ContextOverflow
+│  ├─ ContextOverflow
+│  └─ ContractUnreadable
 └─ LLMError               `code`, `retryable`
-   └─ LLMTimeout, LLMUnavailable, LLMRateLimited, LLMRejected, LLMUnauthorized, LLMBadResponse
+   ├─ LLMTimeout, LLMUnavailable, LLMRateLimited, LLMUnauthorized, LLMBadResponse
+   └─ LLMRejected
+      └─ LLMContextOverflow
 ToolError                 becomes the result the model sees; never ends a run
 """
 
@@ -33,7 +36,10 @@ class SettingsError(ServerError):
 
 
 class BadRequest(ServerError):
-    """The caller sent something that is not of the protocol's form."""
+    """The caller sent something that is not of the protocol's form.
+
+    The text is for the client's developer, in English; about a task it is for people.
+    """
 
     def __init__(self, message: str, path: str | None = None) -> None:
         super().__init__(message)
@@ -45,18 +51,22 @@ class NotFound(ServerError):
 
 
 class Conflict(ServerError):
-    """The state does not allow it; `code` is a `res.error.code` of the socket."""
+    """The state does not allow it; `code` is a `res.error.code` of the socket.
+
+    `words` say so to people, where the standing text of the code would say too little.
+    """
 
     def __init__(
         self,
         code: str,
-        message: str,
+        words: str = "",
         *,
         retryable: bool = False,
         details: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(words or code)
         self.code = code
+        self.words = words
         self.retryable = retryable
         self.details = dict(details or {})
 
@@ -97,6 +107,13 @@ class ContextOverflow(RunError):
     """The prompt does not fit the model, and compaction could not make it fit."""
 
     code = "context_overflow"
+
+
+class ContractUnreadable(RunError):
+    """The run's progress contract was stored by another version; the detail is the wrong part."""
+
+    code = "contract_unreadable"
+    retryable = False
 
 
 class LLMError(ServerError):
@@ -193,9 +210,12 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The conversation is longer than the model's context, even after compaction. "
         "Send /compact or start a new session.",
     ),
-    "tool_fatal": (
-        "工具发生严重错误，本次执行已停止。",
-        "A tool failed badly, so this run was stopped.",
+    "contract_unreadable": (
+        "本次执行的进展契约由其他版本的服务写入，当前版本无法读取，本次执行已停止。"
+        "请重新设置会话或定时任务的契约（或将其移除），然后重新发送。",
+        "This run's progress contract was written by another version of the server, and this one "
+        "cannot read it, so the run was stopped. Give the session or the scheduled task its "
+        "contract again, or take it away, and send your message anew.",
     ),
     "store_unavailable": (
         "存储暂时不可用（数据库被锁、磁盘已满或连接中断），本次执行已停止。请稍后重试。",
@@ -205,6 +225,11 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "server_restart": (
         "服务重启，本次执行被中断。请重试。",
         "The server restarted and this run was interrupted. Please try again.",
+    ),
+    "run_moved": (
+        "本次执行已离开当前服务进程，可能正在其他进程中继续。请刷新查看最新状态，确认失败后再重试。",
+        "This run left this server process and may be going on in another one. Reload to see how "
+        "it stands, and try again only if it failed.",
     ),
     "interrupt_expired": (
         "等待确认已超时，无人答复，本次执行已结束。请重试。",
@@ -222,7 +247,12 @@ _TEXTS: dict[str, tuple[str, str]] = {
 }
 
 
+def text_in(texts: tuple[str, str], locale: Locale) -> str:
+    """That of *texts*, Chinese and English, which is in *locale*."""
+    chinese, english = texts
+    return english if locale == "en" else chinese
+
+
 def user_text(code: str, locale: Locale) -> str:
     """The sentence a person sees for *code*; codes without one get the text of `internal`."""
-    chinese, english = _TEXTS.get(code, _TEXTS["internal"])
-    return english if locale == "en" else chinese
+    return text_in(_TEXTS.get(code, _TEXTS["internal"]), locale)

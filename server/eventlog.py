@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from channels.events import CallArguments, Outcome, RunEvent, RunStarted
 from channels.port import RunSink
 from server import agui
-from server.errors import user_text
+from server.errors import Locale, user_text
 from server.eventring import EventRing
 
 COALESCE_SECONDS = 0.040
@@ -100,29 +100,29 @@ class EventLogs:
         """How many entries this process keeps."""
         return self._bus.kept()
 
-    def sink(self, session_id: str) -> RunSink:
-        """Where the session's runs put their events.
+    def sink(self, session_id: str, locale: Locale) -> RunSink:
+        """Where the session's runs put their events; *locale* is the session's.
 
         One for all who ask, since it may hold pieces that come before what another emits.
         """
-        return self._sink_of(session_id)
+        return self._sink_of(session_id, locale)
 
-    def let_go(self, session_id: str) -> None:
+    def let_go(self, session_id: str, locale: Locale) -> None:
         """The run that was written belongs to another process now, so it ends in this log.
 
         Else whoever comes would be shown the stored messages up to its beginning alone.
         """
-        self._sink_of(session_id).let_go()
+        self._sink_of(session_id, locale).let_go()
 
     def drop(self, session_id: str) -> None:
         """Forget the log of a deleted session."""
         self._sinks.pop(session_id, None)
         self._bus.drop(session_id)
 
-    def _sink_of(self, session_id: str) -> "_Sink":
+    def _sink_of(self, session_id: str, locale: Locale) -> "_Sink":
         sink = self._sinks.get(session_id)
         if sink is None:
-            sink = _Sink(session_id, self._bus.of(session_id), self._flushes)
+            sink = _Sink(session_id, locale, self._bus.of(session_id), self._flushes)
             self._sinks[session_id] = sink
         return sink
 
@@ -134,6 +134,7 @@ class _Sink:
         "__weakref__",
         "_flushed_at",
         "_flushes",
+        "_locale",
         "_pending",
         "_pending_chars",
         "_ring",
@@ -141,9 +142,12 @@ class _Sink:
         "due_at",
     )
 
-    def __init__(self, session_id: str, ring: EventRing, flushes: "_Flushes") -> None:
+    def __init__(
+        self, session_id: str, locale: Locale, ring: EventRing, flushes: "_Flushes"
+    ) -> None:
         self.due_at = 0.0
         self._session_id = session_id
+        self._locale: Locale = locale
         self._ring = ring
         self._flushes = flushes
         self._flushed_at = 0.0
@@ -220,8 +224,8 @@ class _Sink:
         """End a run that this process had to let go without an outcome; one may be open only."""
         left = self._ring.active
         if left is not None:
-            text = user_text("server_restart", "zh-CN")
-            lost = Outcome(left.run_id, "failed", "server_restart", text, retryable=True)
+            text = user_text("run_moved", self._locale)
+            lost = Outcome(left.run_id, "failed", "server_restart", text)
             self._ring.end_run(agui.render(lost, self._session_id, agui.epoch_ms())[0])
 
 

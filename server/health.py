@@ -9,7 +9,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from channels.port import Health
-from server.errors import StoreUnavailable
 from server.state import State
 from server.tools.mcp import McpHealth
 
@@ -41,10 +40,7 @@ async def metrics(request: Request[State]) -> Response:
 
 
 async def _store_check(state: State) -> dict[str, object]:
-    try:
-        reason = await state["store"].check()
-    except StoreUnavailable as error:
-        reason = str(error)
+    reason = await state["store_probe"].ask()
     return {"ok": True} if reason is None else {"ok": False, "reason": reason}
 
 

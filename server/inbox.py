@@ -17,12 +17,13 @@ from server.contract import given_contract
 from server.errors import BadRequest, Conflict, Duplicate, Locale, NotFound
 from server.eventlog import EventLogs
 from server.message import FilePart, clean_text
+from server.patches import queue_patch
 from server.runs import Runs
-from server.session_state import SessionState, load_state, queue_items, queue_patch
+from server.session_state import SessionState, load_state, queue_items
 from server.sideline import insert_sideline, load_inheritance
 from server.store.chats import set_reach
 from server.store.engine import Store
-from server.store.files import files_by_id
+from server.store.files import StoredFile, bind_files, files_by_id
 from server.store.finish import finish
 from server.store.ids import new_id
 from server.store.inbound import find_inbound, insert_inbound
@@ -180,9 +181,10 @@ class SessionInbox:
     async def remove_queued(self, session_id: str, item_id: str) -> None:
         """Take a message out of the queue; `NotFound` if it has started or never was there."""
         async with self._store.write() as db:
-            session, _ = await _queued_run(db, session_id, item_id)
+            session, run = await _queued_run(db, session_id, item_id)
             await delete_queued(db, item_id)
             waiting = await queued(db, session_id)
+        self._runs.dropped(session, [run])
         self._show_queue(session, waiting)
 
     async def update_queued(self, session_id: str, item_id: str, text: str) -> None:
@@ -301,7 +303,7 @@ class SessionInbox:
                 if member not in stopped or run_id not in (None, stopped[member]):
                     at_work[member] = run_id
             if not at_work:
-                await delete_session(db, session_id)
+                await delete_session(db, session_id, datetime.now(UTC))
         return at_work
 
     async def rename_session(self, session_id: str, title: str) -> None:
@@ -382,13 +384,13 @@ async def _wait(
 ) -> Submitted:
     """Put *run* behind the one under way, or let it join that one."""
     if inbound.when_busy == "reject" and active is None and session.status == "WAITING":
-        raise Conflict("interrupts_pending", "a question waits for an answer first")
+        raise Conflict("interrupts_pending")
     if inbound.when_busy == "reject":
-        raise Conflict("busy", "the session is busy with another message", retryable=True)
+        raise Conflict("busy", retryable=True)
     if len(waiting) >= QUEUE_MAX:
-        raise Conflict("queue_full", f"{QUEUE_MAX} messages wait already", retryable=True)
+        raise Conflict("queue_full", retryable=True)
     if run.steer and active is None:
-        raise Conflict("steer_unavailable", "no run is under way that could be joined")
+        raise Conflict("steer_unavailable")
     await insert_run(db, run)
     if run.steer:
         return Submitted(run.session_id, run.id, "steered")
@@ -470,10 +472,16 @@ def _check_said(text: str, files: Sequence[FilePart]) -> None:
 async def _files_of(
     db: AsyncConnection, session: Session, inbound: Inbound
 ) -> tuple[FilePart, ...]:
-    """The files of a message, those still elsewhere too: of the session, its parent, or nobody."""
-    places = (None, session.id, session.parent_session_id)
+    """The files of a message, those still elsewhere too: of the session, or of its parent.
+
+    What was in no session is the session's from now on.
+    """
+    places = (session.id, session.parent_session_id)
     file_ids = [file.file_id for file in inbound.files]
-    found = await files_by_id(db, file_ids)
+    found: dict[str, StoredFile] = {}
+    if file_ids:
+        await bind_files(db, file_ids, session.id)  # waits for who is about to forget one
+        found = await files_by_id(db, file_ids)
     parts: list[FilePart] = []
     for file_id in file_ids:
         file = found.get(file_id)

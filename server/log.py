@@ -1,21 +1,18 @@
 """Logging: one event per line, and nothing in it that must not leave the process.
 
-A line holds the fields of `FIELDS` and nothing else. Messages, arguments, results and secrets
-are never handed to a logger; `redact` is the net below that rule for what foreign code writes.
+A line holds its time, level and logger, the session and run that it was written in, and the
+message. Messages of people, arguments, results and secrets are never handed to a logger; `redact`
+is the net below that rule for what foreign code writes.
 """
 
 import contextlib
 import logging
 import re
 import sys
-import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
-
-FIELDS = ("time", "level", "logger", "session", "run", "message")
-"""What may appear in a line, in this order; session and run only within one."""
 
 OURS = ("server", "channels", "guard")
 """Loggers that follow the level set; those of libraries stay at WARNING.
@@ -56,12 +53,6 @@ def bound(*, session: str | None = None, run: str | None = None) -> Iterator[Non
     finally:
         _session.reset(session_was)
         _run.reset(run_was)
-
-
-def fault_of(error: Exception) -> str:
-    """Where *error* broke and its type, but not its own text, which may quote what people wrote."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    return f"error={type(error).__name__}\n{frames}"
 
 
 class LineFormatter(logging.Formatter):

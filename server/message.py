@@ -4,9 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 Role = Literal["user", "assistant", "tool"]
+
+TITLE_CHARACTERS: Final = 40
+"""Of a text that stands in for a title until somebody gives one."""
 
 StateValue = int | float | str | bool
 """A value of a run's state that an authoritative tool told."""
@@ -148,6 +151,12 @@ def clean_text(text: str) -> str:
     Called where a text enters, so that what is stored is what the model and the guard saw.
     """
     return _LONE_SURROGATE.sub("\ufffd", text.replace("\x00", ""))
+
+
+def title_of(text: str) -> str:
+    """The first words of *text*, on one line."""
+    words = " ".join(text.split())
+    return words if len(words) <= TITLE_CHARACTERS else f"{words[:TITLE_CHARACTERS]}…"
 
 
 def text_of(content: Content) -> str:

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from channels.errors import DeliveryError
+from channels.faults import fault_of
+from server import sentences
 from server.board import Board
-from server.errors import StoreUnavailable
-from server.log import fault_of
+from server.errors import NotFound, StoreUnavailable
 from server.metrics import Metrics
-from server.session_state import undelivered_patch
+from server.patches import undelivered_patch
 from server.store.engine import Store
 from server.store.finish import finish
 from server.store.outbox import (
@@ -177,6 +178,10 @@ class Outbox:
             await self._deliver(item)
         except StoreUnavailable:
             log.warning("[outbox] the store does not answer item=%s; trying again", item.id)
+        except NotFound:
+            log.info("[outbox] dropped, its session was deleted item=%s", item.id)
+        except Exception as error:  # noqa: BLE001 - the others are still told
+            log.error("[outbox] not told item=%s %s", item.id, fault_of(error))
 
     async def _deliver(self, item: OutboxItem) -> None:
         async with self._store.write() as db:
@@ -203,13 +208,14 @@ class Outbox:
                 await postpone(db, item.id, str(failure), now + _pause(item, failure))
                 return
             await mark_undeliverable(db, item.id, str(failure), now)
-            undelivered = Undelivered(item.surface, str(failure), item.run_id or "", now)
+            session = await load_session(db, item.session_id)
+            reason = sentences.not_told(session.locale, failure.trouble)
+            undelivered = Undelivered(item.surface, reason, item.run_id or "", now)
             await set_undelivered(db, item.session_id, undelivered)
-            for_good = None if failure.retryable else str(failure)
+            for_good = None if failure.retryable else reason
             await settle_task_delivery(
                 db, item.run_id, is_delivered=False, refused_for_good=for_good
             )
-            session = await load_session(db, item.session_id)
         log.error("[outbox] undeliverable item=%s: %s", item.id, failure)
         self._board.patch(session.id, session.owner, undelivered_patch(undelivered))
 
@@ -230,7 +236,8 @@ class Outbox:
         """Tell the surface; what went wrong, or None."""
         surface = self._surfaces.get(item.surface)
         if surface is None:
-            return DeliveryError(f"no surface {item.surface} is configured", retryable=False)
+            reason = f"no surface {item.surface} is configured"
+            return DeliveryError(reason, retryable=False, trouble="not_configured")
         try:
             await surface.deliver(item)
         except DeliveryError as error:
@@ -239,7 +246,7 @@ class Outbox:
             raise
         except Exception as error:  # noqa: BLE001 - a surface's fault must not stop the others
             log.error("[outbox] surface failed item=%s %s", item.id, fault_of(error))
-            return DeliveryError(type(error).__name__, retryable=True)
+            return DeliveryError(type(error).__name__, retryable=True, trouble="fault")
         return None
 
 

@@ -1,12 +1,13 @@
 """How the end of a run is named: one outcome, from which every surface is derived."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from channels.events import Interrupt, Outcome, OutcomeStatus
 from guard import NoProgressLoopError
 from guard.reminder import RuleStop
+from guard.rounds import LOOP_CODE
 from server.agent.context import RunContext
 from server.agent.record import NO_PROGRESS_RULE, values_of
 from server.agent.stopping import Stopped
@@ -16,13 +17,15 @@ from server.partial import partial_result
 from server.store.runs import Run
 from server.tools.handoff import HAND_OFF, reason_of
 
-RUN_STATUS: Final[dict[OutcomeStatus, str]] = {
+EndStatus = Literal["COMPLETED", "WAITING", "FAILED", "CANCELLED"]
+
+RUN_STATUS: Final[Mapping[OutcomeStatus, EndStatus]] = {
     "finished": "COMPLETED",
     "waiting": "WAITING",
     "failed": "FAILED",
     "cancelled": "CANCELLED",
 }
-"""The status of the run and of its session."""
+"""The status of the run, of its session and of the task run that it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,6 @@ class Ending:
         )
 
 
-LOOP_CODE: Final = "no_progress_loop"
-"""Of a run that repeated itself; its text says all there is to say."""
-
 FINISHED: Final = Ending("finished", "completed")
 CANCELLED: Final = Ending("cancelled", "cancelled")
 
@@ -81,11 +81,11 @@ def failed(code: str, locale: Locale, *, retryable: bool = True) -> Ending:
     return Ending("failed", code, user_text(code, locale), retryable)
 
 
-def stopped_by(stop: RuleStop, context: RunContext) -> Ending:
-    """A stop by the policy; where the task was not merely repeated, with how far it came."""
+def stopped_by(stop: RuleStop | NoProgressLoopError, context: RunContext) -> Ending:
+    """A stop by the policy, with how far it came; nothing is known of that in a mere loop."""
     ending = ending_of(stop, context.session.locale)
-    if ending.code == LOOP_CODE:
-        return ending
+    if ending.code == LOOP_CODE and context.contract is None:
+        return ending  # its text says all there is to say
     return replace(ending, last_words=how_far(context, ending.text))
 
 

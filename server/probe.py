@@ -1,4 +1,4 @@
-"""Whether the model can be asked: looked up in the background, told at once."""
+"""Whether the model and the store can be used, for whoever asks, and however often."""
 
 import asyncio
 import time
@@ -7,9 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from server.llm.port import Model
+from server.store.engine import Store
 
 FRESH_SECONDS = 30.0
 """An answer is told again for so long before the model is asked anew."""
+STORE_FRESH_SECONDS = 3.0
+"""The same for the store, of which every run hears at once when it is gone."""
 FIRST_WAIT_SECONDS = 2.0
 """Only the very first question waits for its answer, and no longer than this."""
 CHECK_SECONDS = 10.0
@@ -60,6 +63,26 @@ class ModelProbe:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+
+
+class StoreProbe:
+    """The last answer of `Store.check`, which writes and so waits for its turn among writers."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._reason: str | None = None
+        self._checked_at: float | None = None
+
+    async def ask(self) -> str | None:
+        """What is wrong with the store, or None; those who ask at once share one check."""
+        async with self._lock:
+            now = self._clock()
+            if self._checked_at is None or now - self._checked_at >= STORE_FRESH_SECONDS:
+                self._reason = await self._store.check()
+                self._checked_at = self._clock()
+            return self._reason
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
+from channels.faults import fault_of
 from server.auth import User
 from server.errors import (
     BadRequest,
@@ -20,10 +21,11 @@ from server.errors import (
     NotFound,
     ServerError,
     StoreUnavailable,
+    text_in,
 )
-from server.log import fault_of
 from server.state import State
 from server.store.sessions import Session, load_session
+from server.ws.faults import words_of
 from server.ws.wire import ErrorBody, ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -153,8 +155,11 @@ def whole_in(request: Request[State], name: str) -> int | None:
 def time_in(request: Request[State], name: str) -> datetime | None:
     """The time *name* of the query, None without one."""
     text = request.query_params.get(name)
-    if text is None:
-        return None
+    return None if text is None else time_of(text, name)
+
+
+def time_of(text: str, name: str) -> datetime:
+    """The time that *text* is, which the query calls *name*."""
     try:
         # In a query, an unescaped plus sign arrives as a space.
         value = datetime.fromisoformat(text.replace(" ", "+"))
@@ -203,8 +208,7 @@ async def body_of(request: Request[State], kind: type[T], most_bytes: int = MAX_
 
 
 def _fixed(request: Request[Any], code: str) -> str:
-    chinese, english = _TEXTS[code]
-    return english if locale_of(request) == "en" else chinese
+    return text_in(_TEXTS[code], locale_of(request))
 
 
 def locale_of(request: Request[Any]) -> Locale:
@@ -243,7 +247,8 @@ async def _on_server_error(request: Request[Any], error: Exception) -> Response:
         case NotFound():
             return error_answer(404, "not_found", _fixed(request, "not_found"))
         case Conflict():
-            return error_answer(409, error.code, str(error), retryable=error.retryable)
+            text = words_of(error, locale_of(request))
+            return error_answer(409, error.code, text, retryable=error.retryable)
         case Refused():
             text = _fixed(request, error.code) if error.code in _TEXTS else str(error)
             return error_answer(error.status, error.code, text)

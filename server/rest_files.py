@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from channels.pictures import PICTURE_TYPES, picture_type
 from server.errors import BadRequest, NotFound
 from server.rest import Refused, answer, bounded, session_of, signed_in
 from server.state import State
@@ -22,21 +23,12 @@ _FRAMING_BYTES = 64 * 1024
 """What the multipart form around the file may take."""
 _MAX_NAME_CHARACTERS = 120
 
-_MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
 _ZIP_TYPES = {
     ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
 _TEXT_TYPES = {".md": "text/markdown", ".csv": "text/csv", ".json": "application/json"}
-INLINE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What a browser may show in place. SVG and HTML carry scripts and are never among them."""
 
 
 class FileObject(msgspec.Struct, rename="camel"):
@@ -51,11 +43,11 @@ class FileObject(msgspec.Struct, rename="camel"):
 
 def media_type_of(data: bytes, name: str) -> str:
     """What *data* is by its own bytes; the name only chooses among harmless kinds."""
-    for magic, media_type in _MAGIC:
-        if data.startswith(magic):
-            return media_type
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
+    shown = picture_type(data)
+    if shown is not None:
+        return shown
+    if data.startswith(b"%PDF-"):
+        return "application/pdf"
     suffix = PurePath(name).suffix.lower()
     if data.startswith(b"PK\x03\x04"):
         return _ZIP_TYPES.get(suffix, "application/zip")
@@ -138,7 +130,7 @@ async def download_file(request: Request[State]) -> Response:
         media_type=stored.media_type,
         filename=stored.name,
         stat_result=found,
-        content_disposition_type="inline" if stored.media_type in INLINE_TYPES else "attachment",
+        content_disposition_type="inline" if stored.media_type in PICTURE_TYPES else "attachment",
         headers={
             "ETag": f'"{stored.sha256}"',
             "Cache-Control": "private, max-age=31536000, immutable",

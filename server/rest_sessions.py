@@ -18,7 +18,7 @@ from server.rest import (
     number_in,
     session_of,
     signed_in,
-    time_in,
+    time_of,
     whole_in,
 )
 from server.session_state import SessionState
@@ -171,7 +171,7 @@ async def get_sessions(request: Request[State]) -> Response:
     user = signed_in(request)
     limit = number_in(request, "limit", 50, 200)
     owner = None if user.is_admin else user.name
-    before = time_in(request, "before")
+    before = _place_in(request)
     parent_id = request.query_params.get("parent")
     if parent_id is not None:
         await session_of(request, parent_id)
@@ -189,8 +189,18 @@ async def get_sessions(request: Request[State]) -> Response:
         usage = await usage_of(db, [session.id for session in shown])
     states = [await _listed(request, session, usage[session.id]) for session in shown]
     has_more = len(found) > limit
-    following = shown[-1].updated_at.isoformat() if has_more else None
+    last = shown[-1] if has_more else None
+    following = f"{last.updated_at.isoformat()},{last.id}" if last is not None else None
     return answer(SessionList([session_object(state) for state in states], has_more, following))
+
+
+def _place_in(request: Request[State]) -> tuple[datetime, str] | None:
+    """Where the page before ended: `next` of it, or a time alone."""
+    before = request.query_params.get("before")
+    if before is None:
+        return None
+    changed_at, _, session_id = before.partition(",")
+    return time_of(changed_at, "before"), session_id
 
 
 async def _listed(request: Request[State], session: Session, usage: Usage) -> SessionState:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from server.auth import User
 from server.contract import ProgressContract, read_contract
-from server.errors import BadRequest, Locale, NotFound
+from server.errors import Locale, NotFound
 from server.rest import Refused, answer, body_of, locale_of, number_in, signed_in, time_in
 from server.schedule_form import ScheduleForm, form_of
 from server.settings import ADMIN
@@ -20,7 +20,6 @@ from server.store.sessions import load_session
 from server.store.task_runs import TaskRun, last_task_runs, list_task_runs, task_runs_under_way
 from server.store.tasks import (
     ScheduledTask,
-    Target,
     ToSession,
     count_tasks,
     delete_task,
@@ -37,6 +36,7 @@ from server.task_form import (
     edited,
     form_of_target,
     new_task,
+    no_session,
     paused,
     resumed,
 )
@@ -126,7 +126,7 @@ async def post_task(request: Request[State]) -> Response:
     task = new_task(form, user.name, settings.timezone, scheduler.now(), locale)
     async with request.state["store"].write() as db:
         check_count(await count_tasks(db, user.name), locale)
-        await _check_target(db, user, task.owner, task.target)
+        await _check_target(db, user, task, locale)
         await insert_task(db, task)
     scheduler.wake()
     return answer(_task_object(task, None), 201)
@@ -200,8 +200,11 @@ async def _task_of(
     return task
 
 
-async def _check_target(db: AsyncConnection, user: User, owner: str, target: Target | None) -> None:
+async def _check_target(
+    db: AsyncConnection, user: User, task: ScheduledTask, locale: Locale
+) -> None:
     """Refuse to tell a task's answers where its owner, or whoever asks, may not speak."""
+    owner, target = task.owner, task.target
     if target is None:
         return
     if not isinstance(target, ToSession):
@@ -211,10 +214,10 @@ async def _check_target(db: AsyncConnection, user: User, owner: str, target: Tar
     try:
         session = await load_session(db, target.session_id)
     except NotFound:
-        raise BadRequest("there is no such session", "delivery.session") from None
+        raise no_session(locale) from None
     is_open = user.may_see(session.owner) and owner in (session.owner, ADMIN)
     if not is_open or session.kind in _UNTOLD_KINDS:
-        raise BadRequest("there is no such session", "delivery.session")
+        raise no_session(locale)
 
 
 async def _change(request: Request[State], change: Change) -> Response:
@@ -225,7 +228,7 @@ async def _change(request: Request[State], change: Change) -> Response:
         before = await _task_of(db, user, request, lock=True)
         after = change(before, scheduler.now(), locale)
         if after.target != before.target:
-            await _check_target(db, user, after.owner, after.target)
+            await _check_target(db, user, after, locale)
         await save_task(db, before, after)
         last = await last_task_runs(db, [after.id])
     scheduler.wake()

@@ -17,12 +17,12 @@ from typing import Final, Literal
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from channels.clock import SYSTEM, Clock
+from channels.faults import fault_of
 from server import task_sentences as sentences
 from server.agent.texts import PromptTexts
 from server.contract import given_contract
 from server.due import Due, due_now, next_after
 from server.errors import Conflict, Duplicate, Locale, NotFound, ServerError, StoreUnavailable
-from server.log import fault_of
 from server.metrics import Metrics
 from server.runs import Runs
 from server.store.engine import Store

@@ -21,7 +21,7 @@ from server.due import (
     instant_of,
     next_after,
 )
-from server.errors import BadRequest, Locale
+from server.errors import BadRequest, Locale, text_in
 
 MIN_INTERVAL_SECONDS: Final = 60
 """A run takes about as long, and cron knows nothing shorter."""
@@ -230,5 +230,4 @@ def _cron_text(fault: CronFault, expression: str, locale: Locale) -> str:
 
 
 def _text(key: str, locale: Locale, **values: object) -> str:
-    chinese, english = _TEXTS[key]
-    return (english if locale == "en" else chinese).format(**values)
+    return text_in(_TEXTS[key], locale).format(**values)

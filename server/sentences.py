@@ -1,8 +1,10 @@
 """What the application says in a chat: answers to commands, and what became of a message."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from server.errors import Locale
+from channels.errors import DeliveryTrouble
+from server.errors import Locale, text_in
 from server.session_state import SessionState
 
 _HELP: Final = (
@@ -52,6 +54,20 @@ _SUBAGENT_GOES_ON: Final = (
     "The subagent is not done yet and goes on in the background.",
 )
 _SUBAGENT_ROUND: Final = ("子代理第 {round} 轮", "Subagent: round {round}")
+_NOT_TOLD: Final[Mapping[DeliveryTrouble, tuple[str, str]]] = {
+    "gone": (
+        "对方已无法送达（机器人不在会话中，或会话已解散、禁言）",
+        "it cannot be reached any more: the bot was removed, or the chat is closed or muted",
+    ),
+    "refused": ("平台拒收了这条内容", "the platform does not take this content"),
+    "forbidden": (
+        "机器人的权限或配置有误，请联系管理员",
+        "the bot lacks a permission or is set up wrongly; please tell its administrator",
+    ),
+    "unreachable": ("平台一直没有接收", "the platform did not take it in all that time"),
+    "not_configured": ("该机器人已不在配置中", "this bot is not configured any more"),
+    "fault": ("服务内部错误", "something went wrong inside the server"),
+}
 _STATUS: Final = {
     "IDLE": ("空闲", "idle"),
     "QUEUED": ("排队中", "queued"),
@@ -69,102 +85,107 @@ _STATUS_LINE: Final = (
 
 def help_text(locale: Locale) -> str:
     """What can be said to the bot."""
-    return _in(_HELP, locale)
+    return text_in(_HELP, locale)
 
 
 def new_session(locale: Locale) -> str:
     """The chat speaks to a new session."""
-    return _in(_NEW, locale)
+    return text_in(_NEW, locale)
 
 
 def stopped(locale: Locale, *, was_running: bool, dropped: int) -> str:
     """What a stop did."""
-    lines = [_in(_STOPPED if was_running else _NOTHING_RUNS, locale)]
+    lines = [text_in(_STOPPED if was_running else _NOTHING_RUNS, locale)]
     if dropped:
-        lines.append(_in(_DROPPED, locale).format(count=dropped))
+        lines.append(text_in(_DROPPED, locale).format(count=dropped))
     return "\n".join(lines)
 
 
 def compacting(locale: Locale) -> str:
     """The context is being made shorter."""
-    return _in(_COMPACTING, locale)
+    return text_in(_COMPACTING, locale)
 
 
 def compacted(locale: Locale) -> str:
     """The context is as short as it gets."""
-    return _in(_COMPACTED, locale)
+    return text_in(_COMPACTED, locale)
 
 
 def queue_is_full(locale: Locale, count: int) -> str:
     """A message was not kept."""
-    return _in(_FULL, locale).format(count=count)
+    return text_in(_FULL, locale).format(count=count)
 
 
 def cannot_be_handled(locale: Locale) -> str:
     """A message was not kept, for no reason that a person could mend."""
-    return _in(_GONE, locale)
+    return text_in(_GONE, locale)
 
 
 def unreadable(locale: Locale, name: str) -> str:
     """Stands in a message for a file that could not be had."""
-    return _in(_UNREADABLE, locale).format(name=name)
+    return text_in(_UNREADABLE, locale).format(name=name)
 
 
 def sideline_label(locale: Locale) -> str:
     """Stands at the head of an answer to a side question."""
-    return _in(_SIDELINE, locale)
+    return text_in(_SIDELINE, locale)
 
 
 def nothing_asked_aside(locale: Locale) -> str:
     """A side question without words."""
-    return _in(_NOTHING_ASKED_ASIDE, locale)
+    return text_in(_NOTHING_ASKED_ASIDE, locale)
 
 
 def may_it_run(locale: Locale, tool_name: str) -> str:
     """The question before a call."""
-    return _in(_MAY_IT_RUN, locale).format(tool=tool_name)
+    return text_in(_MAY_IT_RUN, locale).format(tool=tool_name)
 
 
 def verdict(locale: Locale, status: str, by: str | None) -> str:
     """Who answered a question, and how."""
-    return _in(_VERDICTS[status], locale).format(by=by or _in(_SOMEBODY, locale))
+    return text_in(_VERDICTS[status], locale).format(by=by or text_in(_SOMEBODY, locale))
 
 
 def answered_before(locale: Locale, verdict: str) -> str:
     """Somebody was faster."""
-    return _in(_NOT_OPEN, locale).format(verdict=verdict)
+    return text_in(_NOT_OPEN, locale).format(verdict=verdict)
 
 
 def nothing_asked(locale: Locale) -> str:
     """There is no question to answer."""
-    return _in(_NOTHING_ASKED, locale)
+    return text_in(_NOTHING_ASKED, locale)
 
 
 def subagent_failed(locale: Locale, reason: str) -> str:
     """The last message of a subagent that failed, and what its parent's model is told."""
-    return _in(_SUBAGENT_FAILED, locale).format(reason=reason)
+    return text_in(_SUBAGENT_FAILED, locale).format(reason=reason)
 
 
 def subagent_stopped(locale: Locale) -> str:
     """A subagent ended before it was done."""
-    return _in(_SUBAGENT_STOPPED, locale)
+    return text_in(_SUBAGENT_STOPPED, locale)
 
 
 def subagent_goes_on(locale: Locale) -> str:
     """A call waits no longer for a subagent."""
-    return _in(_SUBAGENT_GOES_ON, locale)
+    return text_in(_SUBAGENT_GOES_ON, locale)
 
 
 def subagent_round(locale: Locale, number: int) -> str:
     """How far a subagent is that a call waits for."""
-    return _in(_SUBAGENT_ROUND, locale).format(round=number)
+    return text_in(_SUBAGENT_ROUND, locale).format(round=number)
+
+
+def not_told(locale: Locale, trouble: DeliveryTrouble) -> str:
+    """Why a chat could not be told something; ends without a full stop, for it closes a line."""
+    return text_in(_NOT_TOLD[trouble], locale)
 
 
 def status(locale: Locale, state: SessionState) -> str:
     """How a session stands."""
     lines = [
-        _in(_STATUS_LINE, locale).format(
-            status=_in(_STATUS[state.session.status], locale),
+        text_in(_STATUS_LINE, locale).format(
+            status=text_in(_STATUS[state.session.status], locale),
             queue=len(state.queue),
             prompt=state.usage.prompt_tokens,
             completion=state.usage.completion_tokens,
@@ -173,8 +194,3 @@ def status(locale: Locale, state: SessionState) -> str:
     if state.session.execution_error is not None:
         lines.append(state.session.execution_error.message)
     return "\n".join(lines)
-
-
-def _in(texts: tuple[str, str], locale: Locale) -> str:
-    chinese, english = texts
-    return english if locale == "en" else chinese

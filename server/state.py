@@ -12,7 +12,7 @@ from server.eventlog import EventLogs
 from server.inbox import SessionInbox
 from server.llm.port import Model
 from server.metrics import Metrics
-from server.probe import ModelProbe
+from server.probe import ModelProbe, StoreProbe
 from server.schedule import Scheduler
 from server.settings import Settings
 from server.signals import RunSignals
@@ -40,6 +40,7 @@ class State(TypedDict):
     origins: OriginPolicy
     model: Model
     probe: ModelProbe
+    store_probe: StoreProbe
     metrics: Metrics
     started_at: float
     """`time.monotonic` when the application opened."""

@@ -5,18 +5,18 @@ that worked, is kept apart from how the run ended.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from channels.events import Outcome, OutcomeStatus
+from channels.events import Outcome
 from channels.port import ChatAddress
 from server import task_sentences as sentences
 from server.delivery import insert_delivery
 from server.errors import NotFound
+from server.outcome import RUN_STATUS
 from server.settings import ADMIN
 from server.store.chats import bind_free_chat, bound_session
 from server.store.ids import new_id
@@ -34,15 +34,9 @@ from server.store.tasks import ScheduledTask, ToChat, ToSession, load_task, save
 
 log = logging.getLogger(__name__)
 
-_STATUS: Final[Mapping[OutcomeStatus, TaskRunStatus]] = {
-    "finished": "COMPLETED",
-    "waiting": "WAITING",
-    "failed": "FAILED",
-    "cancelled": "CANCELLED",
-}
-
 CHAT_KIND: Final = "chat"
-"""Of the sessions that chats speak to."""
+"""Of the sessions that chats speak to: their queue goes on after a failure, for nobody looks at a
+page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,7 @@ async def end_task_run(
     before = await load_task(db, task_run.task_id, lock=True)
     after = _counted(before, session, outcome, now)
     await save_task(db, before, after)
-    status = _STATUS[outcome.status]
+    status = RUN_STATUS[outcome.status]
     reason = outcome.text if outcome.status == "failed" else None
     await close_task_run(db, task_run, status, reason, now, run_id=run.id)
     is_paused_now = after.status != before.status
@@ -111,8 +105,8 @@ async def settle_task_delivery(
     """Note how the delivery by this run ended, if it was a task's.
 
     Args:
-        refused_for_good: Why nothing can be told there any more: the task stops trying, with this
-            as the reason, until somebody resumes it or sends it elsewhere.
+        refused_for_good: Why nothing can be told there any more, for people: the task stops
+            trying, with this as the reason, until somebody resumes it or sends it elsewhere.
     """
     if run_id is None:
         return
@@ -121,7 +115,7 @@ async def settle_task_delivery(
         return
     task = await load_task(db, task_id, lock=True)
     await save_task(db, task, replace(task, held_reason=refused_for_good))
-    log.warning("[schedule] deliveries held task=%s: %s", task_id, refused_for_good)
+    log.warning("[schedule] deliveries held task=%s run=%s", task_id, run_id)
 
 
 def _counted(
@@ -222,7 +216,7 @@ async def _chat_session(db: AsyncConnection, end: _End, chat: ChatAddress) -> Se
     bound = await bind_free_chat(db, chat, session.id, end.now)
     if bound == session.id:
         return session
-    await delete_session(db, session.id)
+    await delete_session(db, session.id, end.now)
     return await load_session(db, bound)
 
 

@@ -10,8 +10,8 @@ import msgspec
 from channels.port import ChatAddress
 from server.contract import ProgressContract, stored_contract
 from server.due import MissedPolicy, Once, Schedule, next_after
-from server.errors import BadRequest, Conflict, Locale
-from server.message import clean_text
+from server.errors import BadRequest, Conflict, Locale, text_in
+from server.message import clean_text, title_of
 from server.schedule_form import ScheduleForm, read_schedule, read_zone, shown
 from server.store.ids import new_id
 from server.store.tasks import ScheduledTask, Target, TaskStatus, ToChat, ToSession
@@ -24,14 +24,12 @@ MAX_WITHIN_SECONDS: Final = 366 * 24 * 3600
 MAX_TASKS: Final = 200
 """Of one owner: far more than a person looks after, far fewer than a loop can make."""
 
-TITLE_CHARACTERS: Final = 40
-"""Of the prompt, where a task is given no title."""
-
 _OVER: Final = (
     "这个任务的时间已经过去，现在是 {now}。请先修改它的时间安排。",
     "The time of this task is over; it is {now} now. Give it another schedule first.",
 )
 _DONE: Final = ("这个任务已经结束。", "This task is over.")
+_NO_SESSION: Final = ("没有这个会话。", "There is no such session.")
 _MANY: Final = (
     "定时任务已达上限（{count} 个），请先删除不用的。",
     "There are {count} scheduled tasks already; delete some that are not needed.",
@@ -116,7 +114,7 @@ def new_task(
     zone = read_zone(form.timezone or default_timezone, locale)
     schedule = read_schedule(form.schedule, zone, now, locale)
     prompt = _worded(form.prompt, MAX_PROMPT_CHARACTERS, locale, "prompt")
-    title = form.title if form.title is not None else _title_of(prompt)
+    title = form.title if form.title is not None else title_of(prompt)
     return _checked(
         ScheduledTask(
             id=new_id(),
@@ -180,7 +178,7 @@ def paused(task: ScheduledTask, now: datetime, locale: Locale) -> ScheduledTask:
         return task
     if task.status != "ACTIVE":
         is_over = task.status == "DONE"
-        raise Conflict("bad_request", _in(_DONE, locale) if is_over else damaged(locale))
+        raise Conflict("bad_request", text_in(_DONE, locale) if is_over else damaged(locale))
     return replace(task, status="PAUSED", paused_reason=None, next_at=None, updated_at=now)
 
 
@@ -194,7 +192,7 @@ def resumed(task: ScheduledTask, now: datetime, locale: Locale) -> ScheduledTask
         raise Conflict("bad_request", damaged(locale))
     next_at = task.next_at or next_after(task.schedule, task.zone, now)
     if next_at is None:
-        raise Conflict("bad_request", _in(_OVER, locale).format(now=shown(now, task.zone)))
+        raise Conflict("bad_request", text_in(_OVER, locale).format(now=shown(now, task.zone)))
     return replace(
         task,
         status="ACTIVE",
@@ -216,7 +214,7 @@ def target_of(form: DeliveryForm | None, locale: Locale) -> Target | None:
         case DeliveryForm(session=None, chat=ChatForm(platform, app_id, chat_id, thread_id)):
             return ToChat(ChatAddress(platform, app_id, chat_id, thread_id))
         case _:
-            raise BadRequest(_in(_ONE_TARGET, locale).format(), "delivery")
+            raise BadRequest(text_in(_ONE_TARGET, locale).format(), "delivery")
 
 
 def form_of_target(target: Target | None) -> DeliveryForm | None:
@@ -231,10 +229,15 @@ def form_of_target(target: Target | None) -> DeliveryForm | None:
             return None
 
 
+def no_session(locale: Locale) -> BadRequest:
+    """There is no session of the owner's by that id."""
+    return BadRequest(text_in(_NO_SESSION, locale), "delivery.session")
+
+
 def check_count(count: int, locale: Locale) -> None:
     """Raise `Conflict` if an owner of so many tasks may have no more."""
     if count >= MAX_TASKS:
-        raise Conflict("bad_request", _in(_MANY, locale).format(count=count))
+        raise Conflict("bad_request", text_in(_MANY, locale).format(count=count))
 
 
 def _rescheduled(
@@ -265,7 +268,7 @@ def _rescheduled(
 def _next_at(schedule: Schedule, zone: ZoneInfo, now: datetime, locale: Locale) -> datetime:
     next_at = next_after(schedule, zone, now)
     if next_at is None:
-        raise BadRequest(_in(_OVER, locale).format(now=shown(now, zone)), "schedule")
+        raise BadRequest(text_in(_OVER, locale).format(now=shown(now, zone)), "schedule")
     return next_at
 
 
@@ -275,25 +278,15 @@ def _usual_policy(schedule: Schedule) -> MissedPolicy:
 
 def _checked(task: ScheduledTask, locale: Locale) -> ScheduledTask:
     if not 1 <= task.failure_limit <= MAX_FAILURE_LIMIT:
-        raise BadRequest(_in(_LIMIT, locale).format(most=MAX_FAILURE_LIMIT), "failureLimit")
+        raise BadRequest(text_in(_LIMIT, locale).format(most=MAX_FAILURE_LIMIT), "failureLimit")
     is_needed = task.missed_policy == "run_if_within" or task.missed_within_seconds is not None
     if is_needed and not 1 <= (task.missed_within_seconds or 0) <= MAX_WITHIN_SECONDS:
-        raise BadRequest(_in(_WITHIN, locale), "missedWithinSeconds")
+        raise BadRequest(text_in(_WITHIN, locale), "missedWithinSeconds")
     return task
 
 
 def _worded(text: str, most: int, locale: Locale, path: str) -> str:
     words = clean_text(text).strip()
     if not 1 <= len(words) <= most:
-        raise BadRequest(_in(_LENGTH, locale).format(most=most), path)
+        raise BadRequest(text_in(_LENGTH, locale).format(most=most), path)
     return words
-
-
-def _title_of(prompt: str) -> str:
-    words = " ".join(prompt.split())
-    return words if len(words) <= TITLE_CHARACTERS else f"{words[:TITLE_CHARACTERS]}…"
-
-
-def _in(texts: tuple[str, str], locale: Locale) -> str:
-    chinese, english = texts
-    return english if locale == "en" else chinese

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from server.errors import Locale
+from server.errors import Locale, text_in
 
 _FAILED: Final = (
     "定时任务「{title}」执行失败：{reason}",
@@ -49,55 +49,50 @@ _ENDED_UNSEEN: Final = (
 
 def failed(locale: Locale, title: str, reason: str) -> str:
     """A run of the task failed."""
-    return _in(_FAILED, locale).format(title=title, reason=reason)
+    return text_in(_FAILED, locale).format(title=title, reason=reason)
 
 
 def paused(locale: Locale, title: str, count: int) -> str:
     """The task failed too often in a row."""
-    return _in(_PAUSED, locale).format(title=title, count=count)
+    return text_in(_PAUSED, locale).format(title=title, count=count)
 
 
 def paused_title(locale: Locale, title: str) -> str:
     """Names the session that says so, where the task has no other place for it."""
-    return _in(_PAUSED_TITLE, locale).format(title=title)
+    return text_in(_PAUSED_TITLE, locale).format(title=title)
 
 
 def paused_reason(locale: Locale, reason: str, count: int) -> str:
     """Why the task is paused."""
-    return _in(_PAUSED_REASON, locale).format(reason=reason, count=count)
+    return text_in(_PAUSED_REASON, locale).format(reason=reason, count=count)
 
 
 def no_content(locale: Locale, title: str) -> str:
     """The task ran and had nothing to say."""
-    return _in(_NO_CONTENT, locale).format(title=title)
+    return text_in(_NO_CONTENT, locale).format(title=title)
 
 
 def waiting(locale: Locale, title: str, questions: Sequence[str], session_id: str) -> str:
     """A run of the task asks something, and where to answer."""
     lines = "\n".join(f"- {question}" for question in questions)
-    return _in(_WAITING, locale).format(title=title, questions=lines, session=session_id)
+    return text_in(_WAITING, locale).format(title=title, questions=lines, session=session_id)
 
 
 def at_work(locale: Locale) -> str:
     """It cannot be started by hand now."""
-    return _in(_AT_WORK, locale)
+    return text_in(_AT_WORK, locale)
 
 
 def damaged(locale: Locale) -> str:
     """What is stored of a task cannot be read."""
-    return _in(_DAMAGED, locale)
+    return text_in(_DAMAGED, locale)
 
 
 def stopping(locale: Locale) -> str:
     """Nothing begins any more."""
-    return _in(_STOPPING, locale)
+    return text_in(_STOPPING, locale)
 
 
 def ended_unseen(locale: Locale) -> str:
     """Why a run has no outcome."""
-    return _in(_ENDED_UNSEEN, locale)
-
-
-def _in(texts: tuple[str, str], locale: Locale) -> str:
-    chinese, english = texts
-    return english if locale == "en" else chinese
+    return text_in(_ENDED_UNSEEN, locale)

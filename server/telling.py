@@ -2,17 +2,16 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from channels.events import Discarded, Outcome, RunStarted
-from channels.port import RunSink, Surface
+from channels.port import RunSink, Surface, Turn
 from server.agent.speaker import attached_files
 from server.begin import Begun
+from server.board import Board
 from server.ending import Written
+from server.eventlog import EventLogs
 from server.metrics import Metrics
-from server.session_state import (
-    QueueItem,
-    RunState,
+from server.patches import (
     approvals_patch,
     queue_patch,
     run_patch,
@@ -20,6 +19,7 @@ from server.session_state import (
     undelivered_patch,
     usage_patch,
 )
+from server.session_state import QueueItem, RunState
 from server.store.runs import Run
 from server.store.sessions import Session
 from server.surfaces import Fan, turn_of
@@ -27,28 +27,11 @@ from server.surfaces import Fan, turn_of
 log = logging.getLogger(__name__)
 
 
-class Board(Protocol):
-    """Tells watchers what a session looks like now."""
-
-    def patch(self, session_id: str, owner: str, changes: dict[str, object]) -> None:
-        """Something of the session is different now."""
-
-
-class Logs(Protocol):
-    """Where events of a session go."""
-
-    def sink(self, session_id: str) -> RunSink:
-        """The session's log, for writing."""
-
-    def let_go(self, session_id: str) -> None:
-        """What is being written belongs to another process now."""
-
-
 class Teller:
     """The one place from which runs are shown."""
 
     def __init__(
-        self, *, logs: Logs, board: Board, metrics: Metrics, surfaces: Mapping[str, Surface]
+        self, *, logs: EventLogs, board: Board, metrics: Metrics, surfaces: Mapping[str, Surface]
     ) -> None:
         self._logs = logs
         self._board = board
@@ -57,12 +40,22 @@ class Teller:
 
     def sink(self, run: Run, session: Session) -> RunSink:
         """Where the run's events go: to the session's log, and to the chat that began it."""
-        events = self._logs.sink(session.id)
+        events = self._logs.sink(session.id, session.locale)
         turn = turn_of(run, session)
-        surface = self._surfaces.get(turn.chat.surface) if turn is not None else None
+        surface = self._surface_of(turn)
         if turn is None or surface is None:
             return events
         return Fan(events, surface.watch(turn))
+
+    def dropped(self, run: Run, session: Session) -> None:
+        """The run was taken out of the queue before it began."""
+        turn = turn_of(run, session)
+        surface = self._surface_of(turn)
+        if turn is not None and surface is not None:
+            surface.forget(turn)
+
+    def _surface_of(self, turn: Turn | None) -> Surface | None:
+        return self._surfaces.get(turn.chat.surface) if turn is not None else None
 
     def begun(self, begun: Begun, sink: RunSink) -> None:
         """The run's first events."""
@@ -95,7 +88,7 @@ class Teller:
 
     def let_go(self, session: Session) -> None:
         """The run goes on in another process, which tells chats of its end."""
-        self._logs.let_go(session.id)
+        self._logs.let_go(session.id, session.locale)
 
     def ended(self, outcome: Outcome, written: Written, seconds: float) -> None:
         """The outcome stands in the store, and its event in the log."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
-from server.agent.journal import account_of
+from server.agent.journal import Journal, account_of
 from server.agent.texts import PromptTexts
 from server.board import Board
 from server.errors import LLMError, NotFound, StoreUnavailable
@@ -17,7 +17,7 @@ from server.message import clean_text
 from server.store.engine import Store
 from server.store.messages import load_page
 from server.store.sessions import Session, load_session, set_title
-from server.store.usage import LlmCall, insert_llm_call
+from server.store.usage import LlmCall
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,9 @@ _MAX_TOKENS: Final = 64
 class Titles:
     """Asks the model for titles; one that cannot be had leaves the first words standing."""
 
-    def __init__(self, store: Store, model: Model, board: Board) -> None:
+    def __init__(self, store: Store, journal: Journal, model: Model, board: Board) -> None:
         self._store = store
+        self._journal = journal
         self._model = model
         self._board = board
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,9 +87,7 @@ class Titles:
         try:
             title = await ask(self._model, request, heard)
         finally:
-            async with self._store.write() as db:
-                for account in accounts:
-                    await insert_llm_call(db, account)
+            await self._journal.record_calls(accounts)
         first_line = clean_text(title).strip().partition("\n")[0]
         return first_line.strip(" \"'“”「」《》#*。.")[:TITLE_CHARACTERS]
 

@@ -26,6 +26,7 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from channels.events import Outcome
+from channels.faults import is_told
 from server import trace_names as names
 from server.errors import SettingsError
 from server.llm.port import AttemptFailed, Purpose, Reply
@@ -78,7 +79,7 @@ class _Seldom(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         self.count += 1
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-        return self.count & (self.count - 1) == 0
+        return is_told(self.count)
 
 
 class _Sender(SpanExporter):

@@ -1,6 +1,7 @@
 """Which way imports may point, read from the sources."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -19,17 +20,22 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 }
 """What a package may import beside the standard library; `server` may import anything."""
 
-LAZY = frozenset({"lark_oapi", "dingtalk_stream", "mcp", "httpx2", "opentelemetry"})
-"""Imported only where a bot, a server or a collector of theirs is configured: they take seconds."""
+LAZY = frozenset({"ag_ui", "lark_oapi", "dingtalk_stream", "mcp", "httpx2", "opentelemetry"})
+"""Imported only where a bot, a server or a collector of theirs is configured, since they take
+seconds; `ag_ui` takes a tenth of one, and is imported for the first client that speaks it."""
 
-HOME_OF_LAZY = (".stream", ".mcp_stream", ".mcp_result", ".mcp_transport", ".tracing_sdk")
+HOME_OF_LAZY = (
+    *(".stream", ".mcp_stream", ".mcp_result", ".mcp_transport", ".tracing_sdk"),
+    *(".agui_http", ".agui_resume"),
+)
 """The modules that import them, which are imported themselves where they are needed."""
 
 FLOORS = (
     "__main__",
     "cli",
     "app chat doctor serve replay_cli tasks_cli",
-    "http health page rest rest_files rest_sessions rest_tasks agui_http agui_resume hooks sse ws",
+    "http health page rest rest_files rest_sessions rest_tasks agui_http agui_resume agui_routes "
+    "hooks sse ws",
     "state",
     "agent_setup edges",
     "ground",
@@ -39,11 +45,11 @@ FLOORS = (
     "runs",
     "execution",
     "telling surfaces",
-    "agent outbox begin ending outcome attachments titles websurface upkeep children "
-    "delivery task_ending delegate replay replay_read replay_text",
+    "agent outbox begin ending outcome attachments titles upkeep children "
+    "delivery late task_ending delegate replay replay_read replay_text",
     "sentences",
-    "llm tools store auth board eventlog eventring agui metrics probe session_state signals due "
-    "tracing tracing_sdk trace_names "
+    "llm tools store auth board eventlog eventring agui metrics probe session_state patches "
+    "signals due tracing tracing_sdk trace_names "
     "schedule_form task_form task_sentences contract extract partial patterns "
     "ws.objects ws.wire ws.policy",
     "message errors settings settings_policy settings_tools settings_values log",
@@ -158,6 +164,12 @@ def test_platform_sdks_are_imported_where_they_are_used_only() -> None:
         and not name.endswith(HOME_OF_LAZY)
     }
     assert not wrong
+
+
+def test_the_command_line_imports_nothing_that_only_some_servers_need() -> None:
+    code = f"import sys, server.cli; print(sorted({set(LAZY)!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "[]"
 
 
 def test_the_environment_is_read_by_the_command_line_only() -> None:

@@ -129,6 +129,30 @@ def test_rows_outlive_the_way_from_every_revision(empty_url: str, earlier: str) 
     assert _counts(empty_url) == {"session": 1, "run": 1, "message": 1, "decision": 1}
 
 
+def test_files_of_before_get_the_session_whose_message_has_them(empty_url: str) -> None:
+    command.upgrade(alembic_config(empty_url), "0004")
+    _insert_rows(empty_url)
+    named, queued, unused = "0" * 26, "1" * 26, "2" * 26
+    part = '{"type":"file","fileId":"%s","name":"a"}'
+    with _connected(empty_url) as connection:
+        for file_id in (named, queued, unused):
+            connection.execute(
+                sa.text(
+                    "INSERT INTO file (id, owner, name, media_type, size_bytes, sha256, created_at)"
+                    " VALUES (:id, 'ann', 'a', 'image/png', 1, 'h', '2026-01-01 00:00:00')"
+                ),
+                {"id": file_id},
+            )
+        message = sa.text("UPDATE message SET metadata_json = :value WHERE id = 'm1'")
+        connection.execute(message, {"value": '{"parts":[%s]}' % (part % named)})
+        run = sa.text("UPDATE run SET status = 'QUEUED', input_json = :value WHERE id = 'r1'")
+        connection.execute(run, {"value": '{"files":[%s]}' % (part % queued)})
+    migrate(empty_url)
+    with _connected(empty_url) as connection:
+        rows = connection.execute(sa.text("SELECT id, session_id FROM file ORDER BY id")).all()
+    assert [tuple(row) for row in rows] == [(named, "s1"), (queued, "s1"), (unused, None)]
+
+
 def test_rebuilding_a_table_keeps_the_rows_that_refer_to_it(empty_url: str, tmp_path: Path) -> None:
     migrate(empty_url)
     _insert_rows(empty_url)

@@ -17,7 +17,7 @@ from guard import Attachment, Rules
 from server.agent.consent import Consent, edited_arguments, with_word
 from server.agent.context import RunContext
 from server.agent.evidence import evidence_of, harness_evidence
-from server.agent.history import data_uri
+from server.agent.pictures import data_uri
 from server.agent.stopping import Stopped, unless_stopped
 from server.errors import ToolError
 from server.message import Message, Picture, ToolCall, clean_text
@@ -33,6 +33,7 @@ from server.store.files import StoredFile, insert_file
 from server.store.ids import new_id
 from server.tools.base import (
     ACTIONS,
+    INTERRUPTED_RESULT,
     Found,
     Registry,
     ToolContext,
@@ -46,9 +47,6 @@ from server.tracing import current
 log = logging.getLogger(__name__)
 
 CANCELLED_RESULT: Final = '{"error":"cancelled"}'
-INTERRUPTED_RESULT: Final = (
-    '{"error":"interrupted","message":"outcome unknown, verify before repeating"}'
-)
 
 _ERROR_CODE = re.compile(r'\{"error": "([a-z_]{1,40})"')
 """The head of what `error_result` makes."""
@@ -359,10 +357,11 @@ class CallRunner:
             size_bytes=len(picture.data),
             sha256=sha256,
             created_at=datetime.now(UTC),
+            shown_sha256=sha256,  # its tool made it ready
         )
         async with self._store.write() as db:
             await insert_file(db, file)
-        uri = data_uri(picture.data, picture.media_type)
+        uri = data_uri(picture.data)
         context.pictures[file.id] = uri
         return Picture(file.id, file.media_type), Attachment(uri, picture.media_type)
 

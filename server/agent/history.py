@@ -1,7 +1,6 @@
 """Loads a session's history and takes from it all that a run needs to go on."""
 
 import asyncio
-import base64
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,17 +12,16 @@ from guard import Rules
 from server.agent.acting import last_turn_notices, notices_of
 from server.agent.context import RunContext
 from server.agent.judge import Judge, Judgement
+from server.agent.pictures import Pictures
 from server.agent.policies import Policies
 from server.agent.prompt import Prompt
 from server.agent.texts import PromptTexts
 from server.agent.uploads import place_uploads
-from server.contract import ProgressContract, parse_contract
-from server.errors import NotFound
+from server.contract import ProgressContract, run_contract
 from server.message import Message, files_of
 from server.store.blobs import Blobs
 from server.store.engine import Store
 from server.store.explorations import root_run
-from server.store.files import files_by_id
 from server.store.messages import last_seq, load_before, load_prompt_messages
 from server.store.runs import Run
 from server.store.sessions import Session
@@ -32,10 +30,6 @@ from server.store.usage import run_usage
 from server.tools.base import Registry
 
 log = logging.getLogger(__name__)
-
-VISIBLE_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Media types that chat models take as pictures."""
-
 
 _TOOLLESS: Final = frozenset({"compact", "deliver"})
 """Triggers of runs that show no tools to the model, and so fix none."""
@@ -56,6 +50,7 @@ class History:
     ) -> None:
         self._store = store
         self._blobs = blobs
+        self._pictures = Pictures(store, blobs)
         self._rules = rules
         self._policies = policies
         self._workspace = workspace
@@ -73,8 +68,7 @@ class History:
             usage = await run_usage(db, run.id)
             tools_json = await load_toolset(db, session.id)
             root_run_id = await root_run(db, session) if session.kind == "subagent" else None
-        asked = run.input.contract if run.input is not None else None
-        contract = parse_contract(asked) if asked is not None else None
+        contract = run_contract(run.input.contract if run.input is not None else None)
         context = RunContext(
             session=session,
             run=run,
@@ -132,7 +126,7 @@ class History:
         context.last_seq = newest_seq  # superseded messages are not in the window
         await self._judge(context, messages)
         context.call_ids = {call.id for message in messages for call in message.tool_calls}
-        context.pictures = await self.load_pictures(messages)
+        context.pictures = await self._pictures.load(messages)
 
     def _new_judge(self, session: Session, contract: ProgressContract | None) -> Judge:
         policy = self._policies.of(session.kind, contract)
@@ -164,27 +158,11 @@ class History:
     async def admit_files(self, context: RunContext, messages: Sequence[Message]) -> None:
         """Give the run the files of *messages* that joined it, as `open` does for earlier ones."""
         await self._place_files(messages)
-        context.pictures |= await self.load_pictures(messages)
+        context.pictures |= await self._pictures.load(messages)
 
     async def _place_files(self, messages: Sequence[Message]) -> None:
         files = [part for message in messages for part in files_of(message.content)]
         await place_uploads(self._store, self._blobs, files, self._workspace)
-
-    async def load_pictures(self, messages: Sequence[Message]) -> dict[str, str]:
-        """Data URIs of every picture the prompt of *messages* shows."""
-        wanted = set(_picture_ids(messages))
-        if not wanted:
-            return {}
-        async with self._store.read() as db:
-            files = await files_by_id(db, sorted(wanted))
-        pictures: dict[str, str] = {}
-        for file in files.values():
-            try:
-                data = await self._blobs.read(file.sha256)
-            except NotFound:
-                continue
-            pictures[file.id] = data_uri(data, file.media_type)
-        return pictures
 
 
 def new_prompt(session: Session) -> Prompt:
@@ -207,17 +185,3 @@ def facts_of(contract: ProgressContract | None, messages: Iterable[Message]) -> 
             if evidence is not None and evidence.contract == contract.key:
                 facts |= evidence.facts
     return facts
-
-
-def data_uri(data: bytes, media_type: str) -> str:
-    """A picture as it stands in a request."""
-    return f"data:{media_type};base64,{base64.b64encode(data).decode('ascii')}"
-
-
-def _picture_ids(messages: Sequence[Message]) -> Iterable[str]:
-    for message in messages:
-        if message.picture is not None:
-            yield message.picture.file_id
-        for part in files_of(message.content):
-            if part.media_type in VISIBLE_PICTURES:
-                yield part.file_id

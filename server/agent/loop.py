@@ -36,6 +36,7 @@ from server.errors import (
     LLMContextOverflow,
     LLMError,
     RunError,
+    ServerError,
     StoreUnavailable,
 )
 from server.llm.port import AttemptFailed, Model, ModelRequest, Reply
@@ -159,31 +160,59 @@ class AgentLoop:
         Args:
             last: What the model is told of its last turn, in which it has no tools.
         """
-        retries = EMPTY_REPLY_RETRIES if last is None else LAST_REPLY_RETRIES
         accounts: list[LlmCall] = []
         speaker = Speaker(context, sink)
         try:
-            for _ in range(1 + retries):
-                _check_stop(context)
-                reply = await self._reply(context, sink, speaker, accounts, last)
-                if last is not None:
-                    speaker.withdraw_calls()
-                    reply = replace(reply, calls=())
-                if not reply.is_empty or _may_be_silent(context):
-                    return await self._open(context, speaker, reply, accounts)
-                speaker.discard()
-            raise EmptyReplies
+            reply = await self._heard(context, sink, speaker, accounts, last)
+            asked = _asked(context, speaker, reply)
         except Stopped:
             await self._keep_spoken(context, speaker, accounts)
             sink.emit(RoundFinished(context.rounds))
             raise
         except BaseException as error:
-            speaker.discard()
-            sink.emit(RoundFinished(context.rounds))
-            if not isinstance(error, StoreUnavailable):  # it would only be waited for once more
-                with suppress(StoreUnavailable):  # why the round ended matters more
-                    await self._journal.record_calls(accounts)
+            await self._withdraw(context, sink, speaker, accounts, error)
             raise
+        try:
+            return await self._journal.open_round(context, asked, accounts)
+        except ServerError as error:  # nothing was kept; a cancel may come when all of it is
+            await self._withdraw(context, sink, speaker, accounts, error)
+            raise
+
+    async def _heard(
+        self,
+        context: RunContext,
+        sink: RunSink,
+        speaker: Speaker,
+        accounts: list[LlmCall],
+        last: NoProgressNotice | None,
+    ) -> Reply:
+        """A reply that says something; see `_ask`."""
+        retries = EMPTY_REPLY_RETRIES if last is None else LAST_REPLY_RETRIES
+        for _ in range(1 + retries):
+            _check_stop(context)
+            reply = await self._reply(context, sink, speaker, accounts, last)
+            if last is not None:
+                speaker.withdraw_calls()
+                reply = replace(reply, calls=())
+            if not reply.is_empty or _may_be_silent(context):
+                return reply
+            speaker.discard()
+        raise EmptyReplies
+
+    async def _withdraw(
+        self,
+        context: RunContext,
+        sink: RunSink,
+        speaker: Speaker,
+        accounts: Sequence[LlmCall],
+        error: BaseException,
+    ) -> None:
+        """Take back what was shown of a round that *error* kept out of the store."""
+        speaker.discard()
+        sink.emit(RoundFinished(context.rounds))
+        if not isinstance(error, StoreUnavailable):  # it would only be waited for once more
+            with suppress(ServerError):  # why the round ended matters more
+                await self._journal.record_calls(accounts)
 
     async def _reply(
         self,
@@ -259,32 +288,6 @@ class AgentLoop:
         told = end.model if isinstance(end, Reply) else ""
         model = told or _model_of(context) or self._model.name
         return account_of(context.session.id, context.run.id, "agent", model, end)
-
-    async def _open(
-        self, context: RunContext, speaker: Speaker, reply: Reply, accounts: Sequence[LlmCall]
-    ) -> Message:
-        calls = tuple(
-            ToolCall(
-                id=speaker.call_id(index, call.name),
-                name=clean_text(call.name),
-                arguments=clean_text(call.arguments),
-            )
-            for index, call in enumerate(reply.calls)
-        )
-        speaker.close()
-        message = Message(
-            id=speaker.message_id,
-            role="assistant",
-            content=clean_text(reply.text),
-            created_at=datetime.now(UTC),
-            run_id=context.run.id,
-            tool_calls=calls,
-            reasoning=clean_text(reply.reasoning) if reply.reasoning else None,
-            reasoning_field=reply.reasoning_field,
-            usage=reply.usage,
-            model_ms=reply.total_ms,
-        )
-        return await self._journal.open_round(context, message, accounts)
 
     async def _keep_spoken(
         self, context: RunContext, speaker: Speaker, accounts: Sequence[LlmCall]
@@ -378,6 +381,31 @@ class AgentLoop:
 def _check_stop(context: RunContext) -> None:
     if context.cancelled.is_set():
         raise Stopped
+
+
+def _asked(context: RunContext, speaker: Speaker, reply: Reply) -> Message:
+    """The message that *reply* becomes; all of it has been shown then."""
+    calls = tuple(
+        ToolCall(
+            id=speaker.call_id(index, call.name),
+            name=clean_text(call.name),
+            arguments=clean_text(call.arguments),
+        )
+        for index, call in enumerate(reply.calls)
+    )
+    speaker.close()
+    return Message(
+        id=speaker.message_id,
+        role="assistant",
+        content=clean_text(reply.text),
+        created_at=datetime.now(UTC),
+        run_id=context.run.id,
+        tool_calls=calls,
+        reasoning=clean_text(reply.reasoning) if reply.reasoning else None,
+        reasoning_field=reply.reasoning_field,
+        usage=reply.usage,
+        model_ms=reply.total_ms,
+    )
 
 
 def _model_of(context: RunContext) -> str | None:

@@ -5,6 +5,7 @@ from datetime import date
 from typing import Final
 
 from server.errors import Locale
+from server.tools.base import INTERRUPTED_RESULT
 
 _WEEKDAYS_ZH: Final = "一二三四五六日"
 _WEEKDAYS_EN: Final = (
@@ -84,7 +85,7 @@ class PromptTexts:
     @property
     def missing_result(self) -> str:
         """Stands where a call has no stored result, since providers refuse such a history."""
-        return '{"error":"interrupted","message":"outcome unknown, verify before repeating"}'
+        return INTERRUPTED_RESULT
 
     def date_note(self, day: date) -> str:
         """Tells the day, in front of the first message of that day."""

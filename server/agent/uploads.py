@@ -10,6 +10,7 @@ from server.message import FilePart
 from server.store.blobs import Blobs
 from server.store.engine import Store
 from server.store.files import files_by_id
+from server.store.ids import new_id
 
 
 async def place_uploads(
@@ -32,5 +33,11 @@ async def place_uploads(
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write it elsewhere first: what lies at *path* is taken for whole by every later run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    part = path.with_name(f".part-{new_id()}")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ import io
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +14,14 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from server.errors import LLMBadResponse, LLMError, LLMTimeout, LLMUnavailable, Locale
+from server.errors import (
+    LLMBadResponse,
+    LLMContextOverflow,
+    LLMError,
+    LLMTimeout,
+    LLMUnavailable,
+    Locale,
+)
 from server.llm.body import Patience, read_lines, read_up_to
 from server.llm.failure import from_status, names_field, parse_retry_after
 from server.llm.port import AttemptFailed, ModelEvent, ModelRequest, Reply
@@ -42,8 +49,6 @@ class ModelSettings:
     """With or without `/v1`, a trailing slash or the whole path; a query is kept."""
     model: str
     api_key: str = field(default="", repr=False)
-    context_tokens: int = 128_000
-    """What prompt and reply may hold together."""
     connect_seconds: float = 10.0
     first_byte_seconds: float = 120.0
     """From sending the request to the first byte of the answer's body; long prompts take long."""
@@ -220,9 +225,10 @@ class OpenAIModel:
         Closes the connection unless the answer was read to its end.
         """
         began = asyncio.get_running_loop().time()
+        sent = self._optional_fields(request)
         with _translated(), closing(await self._post(self._body(request))) as response:
             if response.status != 200:
-                raise await self._refusal(response, attempt)
+                raise await self._refusal(response, attempt, sent)
             async with aclosing(await self._lines(response, attempt.reducer, began)) as batches:
                 async for lines in batches:
                     events, failure = _feed(attempt.reducer, lines)
@@ -254,9 +260,19 @@ class OpenAIModel:
         this one up to its two closing brackets: what a provider caches stays equal. That the
         tools may not be used follows them, since it is said of a last request alone.
         """
-        is_barred = not request.may_call and "tool_choice" not in self._refused_fields
-        end = b'],"tool_choice":"none"}' if is_barred and request.tools else b"]}"
+        is_barred = "tool_choice" in self._optional_fields(request)
+        end = b'],"tool_choice":"none"}' if is_barred else b"]}"
         return b"".join((self._head(request), b",".join(request.messages), end))
+
+    def _optional_fields(self, request: ModelRequest) -> frozenset[str]:
+        """Those of `OPTIONAL_FIELDS` that the request is sent with now."""
+        given = {
+            "stream_options": True,
+            "prompt_cache_key": request.prompt_cache_key is not None,
+            "max_tokens": request.max_tokens is not None,
+            "tool_choice": bool(request.tools) and not request.may_call,
+        }
+        return frozenset(name for name in OPTIONAL_FIELDS if given[name]) - self._refused_fields
 
     def _head(self, request: ModelRequest) -> bytes:
         fields: list[tuple[str, bytes]] = [
@@ -287,19 +303,23 @@ class OpenAIModel:
                 allow_redirects=False,
             )
 
-    async def _refusal(self, response: aiohttp.ClientResponse, attempt: _Attempt) -> LLMError:
+    async def _refusal(
+        self, response: aiohttp.ClientResponse, attempt: _Attempt, sent: Collection[str]
+    ) -> LLMError:
         async with asyncio.timeout(self._settings.between_chunks_seconds):
             body = await read_up_to(response, REFUSAL_BYTES)
         _log.debug("model refused status=%d bytes=%d", response.status, len(body))
-        if response.status in (400, 422):
-            attempt.dropped_field = self._drop_field(body)
         retry_after = parse_retry_after(response.headers.get("Retry-After"), self._timing.now())
-        return from_status(response.status, body, retry_after)
+        error = from_status(response.status, body, retry_after)
+        # A prompt that is too long is refused with words on `max_tokens` as well.
+        if response.status in (400, 422) and not isinstance(error, LLMContextOverflow):
+            attempt.dropped_field = self._drop_field(body, sent)
+        return error
 
-    def _drop_field(self, body: bytes) -> bool:
-        """Leave out for good the optional field that a refusal speaks of, if it does."""
+    def _drop_field(self, body: bytes, sent: Collection[str]) -> bool:
+        """Leave out for good the field of those *sent* that a refusal speaks of, if it does."""
         for name in OPTIONAL_FIELDS:
-            if name not in self._refused_fields and names_field(body, name):
+            if name in sent and names_field(body, name):
                 self._refused_fields.add(name)
                 _log.warning("the model gateway refuses the field %s; it is left out now", name)
                 return True

@@ -5,7 +5,10 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from server.errors import NotFound, StoreUnavailable
@@ -49,15 +52,42 @@ class Blobs:
         except OSError as error:
             raise StoreUnavailable(f"a file cannot be read: {error.strerror}") from None
 
+    async def remove(self, hashes: Iterable[str], before: datetime) -> set[str]:
+        """Remove these bytes; back with those that stay, since they were written after *before*.
+
+        Whoever wrote them may be about to store a row that names them.
+        """
+        return await asyncio.to_thread(self._remove, hashes, before)
+
+    def _remove(self, hashes: Iterable[str], before: datetime) -> set[str]:
+        left: set[str] = set()
+        for sha256 in hashes:
+            path = self.path(sha256)
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < before.timestamp():
+                    path.unlink()
+                else:
+                    left.add(sha256)
+        return left
+
     def _write(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256)
         try:
-            if not path.exists():
+            if not _touch(path):
                 _write_whole(path, data)
         except OSError as error:
             raise StoreUnavailable(f"a file cannot be written: {error.strerror}") from None
         return sha256
+
+
+def _touch(path: Path) -> bool:
+    """Let the file be as if it was written just now; False if there is none."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
     """Await *work* to its end even if cancelled meanwhile; then let the cancellation go on."""
-    task = asyncio.create_task(work, name="store-finish")
+    task = asyncio.create_task(work, name="finish")
     was_cancelled = False
     while not task.done():
         try:

@@ -145,10 +145,12 @@ async def sessions_with_queue(db: AsyncConnection) -> list[str]:
     return list(await db.scalars(query))
 
 
-async def idle_queues(db: AsyncConnection, passing: Collection[str] = ()) -> list[str]:
-    """Ids of the sessions whose queue could go on: neither held nor behind a run under way.
+async def idle_queues(db: AsyncConnection, passing: Collection[str], answering: str) -> list[str]:
+    """Ids of the sessions whose queue could go on: not held, nor behind a run or a question.
 
-    *passing* are the triggers that a hold does not stop.
+    Args:
+        passing: Triggers that a hold does not stop.
+        answering: Trigger of what goes on with the answer to a question.
     """
     busy = sa.select(_RUN.c.session_id).where(_RUN.c.status == "RUNNING")
     query = (
@@ -158,6 +160,7 @@ async def idle_queues(db: AsyncConnection, passing: Collection[str] = ()) -> lis
         .where(
             _RUN.c.status == "QUEUED",
             sa.or_(sa.not_(_SESSION.c.queue_paused), _RUN.c.trigger.in_(passing)),
+            sa.or_(_SESSION.c.status != "WAITING", _RUN.c.trigger == answering),
             _RUN.c.session_id.not_in(busy),
         )
     )

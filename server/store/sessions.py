@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from server.errors import Locale, NotFound
 from server.store.codec import to_json
+from server.store.files import abandon_files
 from server.store.rows import changed
 from server.store.tables import MessageRow, SessionRow, table_of
 
@@ -131,7 +132,7 @@ async def list_sessions(
     db: AsyncConnection,
     owner: str | None,
     *,
-    before: datetime | None,
+    before: tuple[datetime, str] | None,
     limit: int,
     search: str | None = None,
     kind: str | None = None,
@@ -143,7 +144,8 @@ async def list_sessions(
 
     Args:
         owner: Whose; None for all.
-        before: Only those changed earlier than this; for the next page.
+        before: When the last session of the page before was changed, and its id. Of those
+            changed at the same time come the ones with a smaller id.
         search: Words in the title or in what was said, whatever the case.
         kind: Only those of this kind.
         parent_id: Only those under this session.
@@ -152,7 +154,9 @@ async def list_sessions(
     if owner is not None:
         query = query.where(_SESSION.c.owner == owner)
     if before is not None:
-        query = query.where(_SESSION.c.updated_at < before)
+        changed_at, session_id = before
+        is_next = sa.and_(_SESSION.c.updated_at == changed_at, _SESSION.c.id < session_id)
+        query = query.where(sa.or_(_SESSION.c.updated_at < changed_at, is_next))
     if search:
         query = query.where(_mentions(search))
     if kind is not None:
@@ -162,6 +166,12 @@ async def list_sessions(
     if not search and kind is None and parent_id is None:
         query = query.where(_SESSION.c.kind.not_in(UNLISTED_KINDS))
     return await _load(db, query.limit(limit))
+
+
+async def existing_sessions(db: AsyncConnection, session_ids: Collection[str]) -> set[str]:
+    """Those of the ids that are a session's."""
+    query = sa.select(_SESSION.c.id).where(_SESSION.c.id.in_(session_ids))
+    return set(await db.scalars(query))
 
 
 async def children_of(db: AsyncConnection, session_id: str) -> list[Session]:
@@ -248,8 +258,12 @@ async def set_queue_paused(db: AsyncConnection, session_id: str, paused: bool) -
     await _update(db, session_id, queue_paused=paused)
 
 
-async def delete_session(db: AsyncConnection, session_id: str) -> None:
-    """Delete the session with all that belongs to it, its child sessions too; or `NotFound`."""
+async def delete_session(db: AsyncConnection, session_id: str, now: datetime) -> None:
+    """Delete the session with all that belongs to it, its child sessions too; or `NotFound`.
+
+    The bytes of its files are left for a while, see `abandon_files`.
+    """
+    await abandon_files(db, await family_of(db, session_id), now)
     if not await changed(db, sa.delete(_SESSION).where(_SESSION.c.id == session_id)):
         raise NotFound("there is no such session")
 

@@ -193,7 +193,7 @@ class MessageRow(SQLModel, table=True):
     metadata_json: str = Field(default="{}", sa_type=sa.Text)
     first_kept_seq: int | None = None
     """Set on a summary only: messages with a smaller `seq` left the prompt."""
-    superseded_by_run_id: str | None = Field(default=None, index=True)
+    superseded_by_run_id: str | None = None
     created_at: datetime = _utc()
 
 
@@ -309,7 +309,7 @@ class OutboxRow(SQLModel, table=True):
     run_id: str | None = Field(default=None, index=True)
     surface: str
     kind: str
-    """`outcome`, `message`."""
+    """`outcome`: of a run; `late`: messages that came too late to be run."""
     payload_json: str = Field(sa_type=sa.Text)
     status: str = "PENDING"
     """`PENDING`, `DELIVERED`, `UNDELIVERABLE`."""
@@ -334,6 +334,8 @@ class FileRow(SQLModel, table=True):
     media_type: str
     size_bytes: int = Field(sa_type=sa.BigInteger)
     sha256: str
+    shown_sha256: str | None = None
+    """Of what a model is shown of the picture; empty if it cannot be, None until it was tried."""
     created_at: datetime = _utc()
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from channels.events import RunEvent
+from channels.faults import fault_of
 from guard import ToolContract
 from server.errors import Locale, ToolError
-from server.log import fault_of
 from server.message import clean_text
 from server.tools.arguments import parse_arguments
 from server.tools.cut import cut_result, size_bytes
@@ -30,7 +30,11 @@ LOOKUP_SECONDS: Final = 10.0
 """How long a tool may look for what became of a call; then it counts as unknown."""
 
 _NOT_DONE: Final = "it was not done and may be repeated"
-_UNKNOWN: Final = "outcome unknown, verify before repeating"
+OUTCOME_UNKNOWN: Final = "outcome unknown, verify before repeating"
+"""What the model reads of a call that may have had its effect."""
+
+INTERRUPTED_RESULT: Final = f'{{"error":"interrupted","message":"{OUTCOME_UNKNOWN}"}}'
+"""The result of a call of which nothing more is known; the guard compares it."""
 
 Consent = Literal["by_kind", "always", "is_question"]
 """When a person is asked first: as the settings say of the kind, each time, or the call itself is
@@ -285,9 +289,9 @@ class Registry:
             case "not_done":
                 return error_result(failure.code, f"{failure}; {_NOT_DONE}")
             case Unknown(detail):
-                words = f"{failure}; {_UNKNOWN}: {detail}"
+                words = f"{failure}; {OUTCOME_UNKNOWN}: {detail}"
             case "unknown":
-                words = f"{failure}; {_UNKNOWN}"
+                words = f"{failure}; {OUTCOME_UNKNOWN}"
         return replace(error_result(failure.code, words), is_unsure=True)
 
     def _find(self, name: str) -> Tool | None:

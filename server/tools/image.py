@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from channels.pictures import PICTURE_TYPES
 from server.errors import ToolError
 from server.tools.arguments import Arguments, decode, schema_of
 from server.tools.base import Kind, ToolContext, ToolPicture, ToolResult, ToolSpec, json_result
@@ -33,12 +34,7 @@ PIXEL_CAP = 50_000_000
 IMAGE_SECONDS = 30.0
 """Decoding and shrinking the largest admitted picture takes about 3 s."""
 
-_SENT_AS_IT_IS = {
-    "PNG": "image/png",
-    "JPEG": "image/jpeg",
-    "GIF": "image/gif",
-    "WEBP": "image/webp",
-}
+_SENT_AS_IT_IS = {kind.removeprefix("image/").upper(): kind for kind in sorted(PICTURE_TYPES)}
 _READ = (*_SENT_AS_IT_IS, "BMP", "TIFF", "ICO", "PPM")
 """Formats that Pillow decodes itself; others would start a foreign program."""
 

@@ -22,6 +22,7 @@ from server.errors import SettingsError, ToolError
 from server.settings import McpSettings
 from server.tools.base import (
     ACTIONS,
+    OUTCOME_UNKNOWN,
     Kind,
     Tool,
     ToolContext,
@@ -183,7 +184,7 @@ class McpServer:
         words = f"the MCP server {self.name} did not answer ({reason})"
         if kind not in ACTIONS:
             return error_result("unavailable", words)
-        words += "; outcome unknown, verify before repeating"
+        words += f"; {OUTCOME_UNKNOWN}"
         return replace(error_result("interrupted", words), is_unsure=True)
 
     def learn(self, listed: Sequence[RemoteTool]) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 
 import anyio
 
+from channels.faults import is_told
 from channels.supervise import Backoff
 from server.tools.base import ToolResult
 
@@ -151,7 +152,7 @@ class Keeper:
                 self._came_up = False
                 self.reason = await self._hold()
                 self._failures += 1
-                if _is_told(self._failures):
+                if is_told(self._failures):
                     log.warning(
                         "[mcp] %s down: %s, failures=%d", self._name, self.reason, self._failures
                     )
@@ -194,7 +195,7 @@ class Keeper:
         """Let calls use the line until it is lost."""
         began = time.monotonic()
         self._open, self._came_up, self.reason = (line, watch), True, ""
-        if _is_told(self._failures):
+        if is_told(self._failures):
             log.info("[mcp] %s connected, failures=%d", self._name, self._failures)
         self._announce()
         try:
@@ -217,8 +218,3 @@ class Keeper:
         self._tried.set()
         self._news.set()
         self._news = asyncio.Event()
-
-
-def _is_told(count: int) -> bool:
-    """Whether the *count*th of many equal events is worth a line: 0, 1, 2, 4, 8, …"""
-    return count & (count - 1) == 0

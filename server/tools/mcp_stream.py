@@ -16,9 +16,9 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from channels.faults import fault_of
 from channels.supervise import Backoff
 from server.errors import ToolError
-from server.log import fault_of
 from server.settings import McpSettings
 from server.tools.base import ToolResult, error_result
 from server.tools.mcp_keeper import AnswerLost, Line, LineFailed, NotTaken, RemoteTool, Watch

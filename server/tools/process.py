@@ -5,20 +5,18 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from server.errors import ToolError
 from server.message import clean_text
+from server.store.finish import finish
 from server.tools.cut import Excerpt
 from server.tools.trace import Trace, read_end, script, write_end
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 OUTPUT_CAP_BYTES = 30_000
 """Of a result's `output`: about 8 000 tokens, head and tail in equal parts."""
@@ -115,6 +113,11 @@ class Process:
         self._news = asyncio.Event()
         self._life = asyncio.create_task(self._live(), name=f"shell process {self._popen.pid}")
 
+    @property
+    def is_over(self) -> bool:
+        """It has ended, and nothing that it left in the background holds its pipe."""
+        return self._life.done()
+
     def state(self) -> State:
         """How far it has come."""
         return State(clean_text(self._excerpt.text()), self._excerpt.truncated, self._exit_code)
@@ -156,7 +159,7 @@ class Process:
         Also ends what a finished command left in the background, if that still holds the pipe.
         Cancelling lets it come to its end first.
         """
-        await to_end(self._kill(grace_seconds))
+        await finish(self._kill(grace_seconds))
 
     async def _kill(self, grace_seconds: float) -> None:
         self._is_killed = True
@@ -224,7 +227,7 @@ class Process:
             return
         self._saved_bytes += len(chunk)
         try:
-            await to_end(asyncio.to_thread(_write_all, self._ends.file, chunk[:room]))
+            await finish(asyncio.to_thread(_write_all, self._ends.file, chunk[:room]))
         except OSError as error:
             self._saved_bytes = OUTPUT_FILE_CAP_BYTES
             _log.warning("shell output file given up error=%s", error.strerror)
@@ -240,16 +243,6 @@ class Process:
         self._ended(told.workdir)
         self.finished.set()
         self._news.set()
-
-
-async def to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await *work* to its end even if cancelled meanwhile; then let the cancellation go on."""
-    task = asyncio.create_task(work, name="to end")
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
 
 
 def _spawn(launch: Launch) -> tuple["subprocess.Popen[bytes]", _Ends]:

@@ -5,6 +5,7 @@ import hashlib
 import re
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,9 @@ LIVE_CAP = 16
 FINISHED_CAP = 16
 """Ended commands of one session that can still be awaited; older ones go, with their files."""
 
+IDLE_SECONDS = 3_600.0
+"""After this a session without a running command is forgotten; the traces have the rest."""
+
 KILL_GRACE_SECONDS = 1.0
 """Between SIGTERM and SIGKILL for `kill` and at shutdown: time to write a last line."""
 
@@ -53,6 +57,9 @@ CANCEL_GRACE_SECONDS = 0.4
 
 FOLDER = ".headway/shell"
 """In the workspace, hidden from searches; holds outputs and the working directory."""
+
+WORKDIR_ENDING = ".workdir"
+"""Of the file there that keeps where a session's next command starts; its name is the session's."""
 
 _LOST = "the result was lost with a restart of the server, and the end of the output may be too"
 
@@ -113,14 +120,25 @@ class _Session:
 
     workdir: Path
     saved_workdir: Path
+    used_at: float = 0.0
+    """When a command of it was started or asked for last."""
     shells: dict[str, Shell] = field(default_factory=dict)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing of it runs, and what the next command needs to know is on disk."""
+        is_over = all(shell.process.is_over for shell in self.shells.values())
+        return is_over and self.workdir == self.saved_workdir
 
 
 class Shells:
     """All commands of this process, by session; leaving it kills them within two seconds."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         """*environment* is the server's own; a command sees it without secrets."""
+        self._monotonic = monotonic
         self._environment = child_environment(environment)
         self._program = shutil.which("bash", path=environment.get("PATH")) or "/bin/sh"
         self._sessions: dict[str, _Session] = {}
@@ -151,6 +169,7 @@ class Shells:
         Raises:
             ToolError: Too many are running, or it cannot be started.
         """
+        self._forget_idle()
         session = await self._open_session(context)
         await _make_room(session)
         trace = trace_of(context)
@@ -180,6 +199,8 @@ class Shells:
         """Raises ToolError for an id that is not one of the session's."""
         session = self._sessions.get(context.session_id)
         shell = session.shells.get(shell_id) if session else None
+        if session is not None:
+            session.used_at = self._monotonic()
         if shell is None:
             left = await asyncio.to_thread(_what_is_left, shell_id, context)
             raise ToolError(
@@ -209,6 +230,12 @@ class Shells:
         if session is not None:
             await _kill_all(session.shells.values(), KILL_GRACE_SECONDS)
 
+    def _forget_idle(self) -> None:
+        before = self._monotonic() - IDLE_SECONDS
+        for session_id, session in list(self._sessions.items()):
+            if session.used_at < before and session.is_at_rest:
+                del self._sessions[session_id]
+
     def _where(self, holds: Callable[[Shell], bool]) -> list[Shell]:
         sessions = self._sessions.values()
         return [shell for one in sessions for shell in one.shells.values() if holds(shell)]
@@ -216,7 +243,9 @@ class Shells:
     async def _open_session(self, context: ToolContext) -> _Session:
         """The folder is made each time, for a command may have removed it."""
         workdir = await asyncio.to_thread(_open_folder, context)
-        return self._sessions.setdefault(context.session_id, _Session(workdir, workdir))
+        session = self._sessions.setdefault(context.session_id, _Session(workdir, workdir))
+        session.used_at = self._monotonic()
+        return session
 
 
 class ShellTool:
@@ -456,4 +485,4 @@ def _save_workdir(context: ToolContext, workdir: Path) -> None:
 
 def _workdir_name(context: ToolContext) -> str:
     """The file that keeps a session's working directory; sessions share the workspace."""
-    return f"{context.session_id}.workdir"
+    return f"{context.session_id}{WORKDIR_ENDING}"

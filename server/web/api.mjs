@@ -3,8 +3,9 @@
 import { locale } from "./i18n.mjs";
 
 export class ApiError extends Error {
-  constructor(status, { code = "internal", message = "", details = {} } = {}) {
+  constructor(status, { code = "internal", message = "", details = {} } = {}, path = "") {
     super(message || `HTTP ${status}`);
+    this.isAboutTasks = path.startsWith("/api/tasks");
     this.status = status;
     this.code = code;
     /** The field at fault, such as `schedule.at`. */
@@ -22,7 +23,7 @@ async function call(method, path, { json, body } = {}) {
   });
   const text = await response.text();
   const answer = parse(text);
-  if (!response.ok) throw new ApiError(response.status, answer.error ?? answer);
+  if (!response.ok) throw new ApiError(response.status, answer.error ?? answer, path);
   return answer;
 }
 

@@ -225,7 +225,8 @@ function stepStarted(chat, event) {
 }
 
 function textStarted(chat, event) {
-  return opened(chat, event.role === "user" ? "user" : "text", event.messageId);
+  const { files } = readContent(event.metadata?.files);
+  return opened(chat, event.role === "user" ? "user" : "text", event.messageId, files);
 }
 
 function textAdded(chat, event) {
@@ -282,10 +283,10 @@ function find(items, kind, id) {
   return items.findLastIndex((item) => item.id === id && item.kind === kind);
 }
 
-function opened(chat, kind, id) {
+function opened(chat, kind, id, files = []) {
   const at = find(chat.items, kind, id);
   if (at >= 0) return { ...chat, items: chat.items.with(at, { ...chat.items[at], open: true }) };
-  const item = { kind, id, text: "", files: [], open: true, runId: chat.run?.id };
+  const item = { kind, id, text: "", files, open: true, runId: chat.run?.id };
   return { ...chat, items: [...chat.items, item] };
 }
 

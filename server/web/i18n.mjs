@@ -34,7 +34,11 @@ export function kindOf({ kind, origin }) {
   return (kind === "chat" ? texts[`kind_${origin}`] : undefined) ?? named("kind", kind);
 }
 
-/** Why something did not work: our words where we have them, else what the server said. */
+/**
+ * Why something did not work: our words where we have them, else what the server said. What it says
+ * of a `bad_request` is for developers, unless it is about a task.
+ */
 export function reasonOf(error) {
-  return texts[`error_${error.code}`] ?? error.message;
+  const isWorded = error.code === "bad_request" && error.isAboutTasks === true;
+  return isWorded ? error.message : (texts[`error_${error.code}`] ?? error.message);
 }

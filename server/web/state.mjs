@@ -18,6 +18,8 @@ export function initialState({ locale }) {
     maxFileBytes: null,
     sessions: [],
     sessionsLoaded: false,
+    /** There are more than are shown. */
+    sessionsCut: false,
     search: "",
     /** session or tasks */
     view: "session",
@@ -61,7 +63,8 @@ const STEPS = {
   signedOut: (state) => ({ ...state, login: "out", user: null, sessionsLoaded: false }),
   connection: (state, { connection }) => ({ ...state, connection }),
   search: (state, { search }) => ({ ...state, search }),
-  sessions: (state, { sessions }) => sessions.reduce(described, { ...state, sessions, sessionsLoaded: true }),
+  sessions: (state, { sessions, hasMore }) =>
+    sessions.reduce(described, { ...state, sessions, sessionsLoaded: true, sessionsCut: hasMore }),
   renamed: (state, { id, title }) => inSession(state, id, { title }),
   deleted,
   navigated,

@@ -15,12 +15,12 @@ from contextlib import suppress
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from server.auth import User
-from server.errors import Locale
+from server.errors import Locale, text_in
 from server.eventring import EventRing
 from server.state import State
 from server.ws import wire
 from server.ws.deadline import Deadline, open_deadline
-from server.ws.faults import LOGIN_OVER_TEXT, RESTART_TEXT, text_in
+from server.ws.faults import LOGIN_OVER_TEXT, RESTART_TEXT
 from server.ws.policy import Policy
 
 _ROOM_FRAMES = 256

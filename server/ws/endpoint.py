@@ -16,12 +16,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from channels.faults import fault_of
 from server.agui import PROTOCOL_VERSION
 from server.auth import User
 from server.errors import BadRequest, Locale, ServerError
 from server.eventlog import COALESCE_SECONDS
 from server.eventring import RETAINED_EVENTS
-from server.log import fault_of
 from server.state import State
 from server.ws import wire
 from server.ws.connection import NOT_AUTHENTICATED, Connection

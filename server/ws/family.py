@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from server.ws.methods import Caller
+from server.ws.objects import ChildObject
 
 
 class Family:
@@ -25,10 +26,10 @@ class Family:
 
     def changed(self, changes: Mapping[str, object]) -> None:
         """Follow children that were born since, each from its first event on."""
-        children = cast(Iterable[Mapping[str, str]], changes.get("children", ()))  # as on the board
+        children = cast(Iterable[ChildObject], changes.get("children", ()))  # as on the board
         for child in children:
-            ring = self._caller.state["logs"].of(child["id"])
-            self._follow(child["id"], ring.oldest - 1)
+            ring = self._caller.state["logs"].of(child.id)
+            self._follow(child.id, ring.oldest - 1)
 
     def _follow(self, child_id: str, cursor: int) -> None:
         connection = self._caller.connection

@@ -1,13 +1,19 @@
 """Errors of the application as clients are told of them."""
 
-import logging
+from typing import cast
 
 from msgspec import UNSET
 
-from server.errors import BadRequest, Conflict, Locale, NotFound, ServerError, StoreUnavailable
+from server.errors import (
+    BadRequest,
+    Conflict,
+    Locale,
+    NotFound,
+    ServerError,
+    StoreUnavailable,
+    text_in,
+)
 from server.ws.wire import ErrorBody, ErrorCode
-
-logger = logging.getLogger(__name__)
 
 RETRY_AFTER_MS = 1000
 
@@ -34,6 +40,18 @@ _TEXTS: dict[ErrorCode, tuple[str, str]] = {
         "The server is restarting. Please try again shortly.",
     ),
     "steer_unavailable": ("这次执行已经结束。", "That run is already over."),
+    "busy": ("会话正在执行。", "The session is busy."),
+    "queue_full": (
+        "排队的消息已达上限，请稍后再试。",
+        "The queue is full. Please try again later.",
+    ),
+    "interrupts_pending": ("请先回答正在等待的问题。", "A question waits for an answer first."),
+    "approval_already_resolved": ("这个问题已经有人回答了。", "Somebody answered this before."),
+    "approval_expired": ("没有人及时答复，这个问题已失效。", "Nobody answered in time."),
+    "resync_required": (
+        "这个位置之后的记录已不再保留，请重新读取消息。",
+        "What came after this position is not kept. Please read the messages again.",
+    ),
     "internal": ("服务内部错误，请稍后重试。", "Something went wrong. Please try again later."),
 }
 _STORE_TEXT = (
@@ -51,9 +69,9 @@ LOGIN_OVER_TEXT = (
 _RETRYABLE: frozenset[ErrorCode] = frozenset({"rate_limited", "shutting_down", "internal"})
 
 
-def text_in(texts: tuple[str, str], locale: Locale) -> str:
-    """The one of *texts* that is in *locale*."""
-    return texts[1] if locale == "en" else texts[0]
+def words_of(error: Conflict, locale: Locale) -> str:
+    """*error* for people."""
+    return error.words or text_in(_TEXTS[cast(ErrorCode, error.code)], locale)
 
 
 def error_body(error: Exception, locale: Locale) -> ErrorBody:
@@ -65,7 +83,7 @@ def error_body(error: Exception, locale: Locale) -> ErrorBody:
         case Conflict():
             return ErrorBody(
                 error.code,  # type: ignore[arg-type]
-                str(error),
+                words_of(error, locale),
                 error.retryable,
                 details=error.details or UNSET,
             )

@@ -13,7 +13,7 @@ from server.contract import ProgressContract, read_contract
 from server.message import FilePart, Message, TextPart, Usage
 from server.session_state import QueueItem, RunState, SessionState
 from server.store.approvals import Approval
-from server.store.sessions import ExecutionError, Session
+from server.store.sessions import ExecutionError, Session, Undelivered
 
 SessionStatus = Literal["IDLE", "QUEUED", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
 
@@ -187,15 +187,17 @@ def usage_object(usage: Usage) -> UsageObject:
     return UsageObject(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
 
 
-def error_object(error: ExecutionError) -> ErrorObject:
+def error_object(error: ExecutionError | None) -> ErrorObject | None:
     """*error* as clients see it."""
+    if error is None:
+        return None
     at = error.at.astimezone(UTC)
     return ErrorObject(error.code, error.message, error.retryable, error.run_id, at)
 
 
-def run_object(run: RunState) -> RunObject:
+def run_object(run: RunState | None) -> RunObject | None:
     """*run* as clients see it."""
-    return RunObject(run.id, run.cancelling, run.rounds)
+    return None if run is None else RunObject(run.id, run.cancelling, run.rounds)
 
 
 def queue_object(item: QueueItem) -> QueueObject:
@@ -232,16 +234,15 @@ def child_object(child: Session) -> ChildObject:
 def session_object(state: SessionState) -> SessionObject:
     """*state* as clients see it."""
     session = state.session
-    error = session.execution_error
     return SessionObject(
         id=session.id,
         kind=session.kind,
         title=session.title,
         status=status_of(session.status),
-        execution_error=None if error is None else error_object(error),
-        undelivered=undelivered_object(session),
+        execution_error=error_object(session.execution_error),
+        undelivered=undelivered_object(session.undelivered),
         parent=session.parent_session_id,
-        run=None if state.run is None else run_object(state.run),
+        run=run_object(state.run),
         usage=usage_object(state.usage),
         owner=session.owner,
         origin=session.origin,
@@ -252,12 +253,11 @@ def session_object(state: SessionState) -> SessionObject:
     )
 
 
-def undelivered_object(session: Session) -> UndeliveredObject | None:
-    """What of *session* could not be told, as clients see it."""
-    found = session.undelivered
+def undelivered_object(found: Undelivered | None) -> UndeliveredObject | None:
+    """What could not be told, as clients see it."""
     if found is None:
         return None
-    return UndeliveredObject(found.surface, found.reason, found.run_id, found.at)
+    return UndeliveredObject(found.surface, found.reason, found.run_id, found.at.astimezone(UTC))
 
 
 def status_of(status: str) -> SessionStatus:

@@ -136,7 +136,6 @@ def _result(
     state: SessionState, instance: str, head: int, replay_from: int, snapshot: _Snapshot | None
 ) -> wire.SubscribeResult:
     session = state.session
-    error = session.execution_error
     messages: list[MessageObject] | UnsetType = UNSET if snapshot is None else snapshot.messages
     return wire.SubscribeResult(
         session=session.id,
@@ -146,9 +145,9 @@ def _result(
         mode="replay" if snapshot is None else "snapshot",
         status=status_of(session.status),
         title=session.title or UNSET,
-        run=UNSET if state.run is None else run_object(state.run),
-        execution_error=UNSET if error is None else error_object(error),
-        undelivered=undelivered_object(session) or UNSET,
+        run=run_object(state.run) or UNSET,
+        execution_error=error_object(session.execution_error) or UNSET,
+        undelivered=undelivered_object(session.undelivered) or UNSET,
         queue=[queue_object(item) for item in state.queue],
         approvals=[approval_object(one) for one in state.approvals],
         children=[child_object(child) for child in state.children],

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
-from ag_ui.core import Event as AnyAgUiEvent
 from msgspec import UNSET, Meta, Raw, UnsetType
 from pydantic import TypeAdapter
 
@@ -344,7 +343,8 @@ class ErrorBody(Wire, frozen=True, omit_defaults=True):
 
     code: ErrorCode
     message: str
-    """In the client's language; may be shown."""
+    """In the client's language, and may be shown; that of `bad_request` is for its developer, in
+    English, unless it is about a task."""
     retryable: bool
     retry_after_ms: int | UnsetType = UNSET
     details: dict[str, str] | UnsetType = UNSET
@@ -479,6 +479,8 @@ def schema() -> dict[str, Any]:
 
 
 def _agui_definitions() -> dict[str, Any]:
+    from ag_ui.core import Event as AnyAgUiEvent  # not above: see `agui_routes`
+
     adapter: TypeAdapter[Any] = TypeAdapter(AnyAgUiEvent)
     events = adapter.json_schema(ref_template="#/$defs/agui.{model}")
     definitions = events.pop("$defs")

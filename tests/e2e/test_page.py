@@ -240,10 +240,14 @@ async def test_a_steered_message_joins_the_run(open_page: Open) -> None:
         page = await site.signed_in()
         await ask(page, "look")
         await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        notes: FilePayload = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}
+        await page.locator("input[type=file]").set_input_files(notes)
+        await expect(page.locator(".attachments .ready")).to_have_count(1)
         await ask(page, "only here", keys="Control+Enter")
         await expect(page.locator(".chip")).to_contain_text("Joins at the next round")
         rest.set()
         await expect(page.get_by_text("as you say")).to_be_visible()
+        await expect(page.get_by_role("link", name="notes.txt")).to_be_visible()
         assert await said(page) == ["look", "looking", "only here", "as you say"]
         await expect(page.locator(".chip")).to_have_count(0)
 
@@ -333,7 +337,7 @@ async def test_sessions_are_found_renamed_and_deleted(open_page: Open) -> None:
     async with open_page([reply("one"), reply("two")]) as site:
         page = await site.signed_in()
         for text in ("about apples", "about pears"):
-            await page.get_by_role("link", name="New session").click()
+            await page.get_by_role("link", name="New session", exact=True).click()
             await ask(page, text)
             await expect(page.locator(".answer")).to_have_count(1)
         rows = page.locator(".session")
@@ -353,6 +357,43 @@ async def test_sessions_are_found_renamed_and_deleted(open_page: Open) -> None:
         await page.get_by_label("Search sessions").fill("")
         await expect(rows).to_have_count(1)
         await expect(page.get_by_text("What can I do for you?")).to_be_visible()
+
+
+async def test_a_long_list_of_sessions_says_that_there_are_more(open_page: Open) -> None:
+    create = """async () => {
+        for (let number = 0; number <= 200; number++) {
+            const body = JSON.stringify({ title: `number ${number}` });
+            const headers = { "Content-Type": "application/json" };
+            await fetch("/api/sessions", { method: "POST", headers, body });
+        }
+    }"""
+    async with open_page([]) as site:
+        page = await site.signed_in()
+        cut = page.get_by_text("Only the latest 200 are shown. The search finds older ones.")
+        await page.evaluate(create)
+        await expect(page.locator(".session")).to_have_count(200)
+        await expect(cut).to_be_attached()
+        await page.get_by_label("Search sessions").fill("number 0")
+        await expect(page.locator(".session")).to_have_count(1)
+        await expect(cut).to_have_count(0)
+
+
+async def test_what_the_server_says_to_developers_is_not_shown(open_page: Open) -> None:
+    async with open_page([reply("one")]) as site:
+        page = await site.signed_in()
+        await ask(page, "about apples")
+        row = page.locator(".session")
+        await row.hover()
+        await row.get_by_role("button", name="Rename").click()
+        field = page.get_by_label("Rename", exact=True)
+        await field.evaluate("field => field.removeAttribute('maxlength')")  # as in an older page
+        await field.fill("x" * 600)
+        await field.press("Enter")
+        toast = page.locator(".toast")
+        await expect(toast).to_contain_text("the server does not take this input")
+        empty: FilePayload = {"name": "empty.txt", "mimeType": "text/plain", "buffer": b""}
+        await page.locator("input[type=file]").set_input_files(empty)
+        await expect(toast).to_have_text("empty.txt is empty")
 
 
 async def test_a_reader_is_not_moved_and_can_jump_to_the_end(open_page: Open) -> None:

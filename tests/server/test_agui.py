@@ -81,6 +81,7 @@ RUN: Sequence[RunEvent] = (
     SubagentFailed("r3", "no_progress_loop", "stopped"),
     RoundFinished(1),
     UserJoined("m2", "faster"),
+    UserJoined("m3", "", [AttachedFile("f1", "a.txt", "text/plain")]),
     Compaction("k1", "started"),
     Compaction("k1", "finished", 12),
     Discarded(["a1"], ["c1"]),
@@ -161,6 +162,15 @@ def test_other_outcomes_finish_the_run() -> None:
         }
     ]
     assert "usage" not in outcome("finished")
+
+
+def test_a_message_that_joins_has_its_files_and_no_empty_text() -> None:
+    start, end = rendered(UserJoined("m2", "", [AttachedFile("f1", "a.txt", "text/plain")]))
+    (begun,) = rendered(STARTED)
+    assert start["type"] == "TEXT_MESSAGE_START"
+    assert start["metadata"]["files"] == begun["input"]["messages"][0]["content"][1:]
+    assert end["type"] == "TEXT_MESSAGE_END"
+    assert "metadata" not in rendered(UserJoined("m2", "faster"))[0]
 
 
 def test_a_result_names_its_picture_by_url_and_never_carries_it() -> None:

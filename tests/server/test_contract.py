@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # h
 
 from guard.rules.contract import Contract, Field
 from server.contract import (
+    LABEL_CHARACTERS,
     Extractor,
     Item,
     ProgressContract,
@@ -20,9 +21,10 @@ from server.contract import (
     given_contract,
     parse_contract,
     read_contract,
+    run_contract,
     stored_contract,
 )
-from server.errors import BadRequest
+from server.errors import BadRequest, ContractUnreadable
 from tests.server.contracts import TWO_SOURCES
 
 ids = st.from_regex(r"\A[0-9A-Za-z._-]{1,64}\Z")
@@ -95,7 +97,7 @@ def test_what_is_shown_is_read_as_the_same(contract: ProgressContract) -> None:
     stored = stored_contract(contract)
     assert read_contract(stored) == contract
     assert stored_contract(read_contract(stored)) == stored  # a truth value is no number there
-    assert given_contract(stored) == contract_json(contract)
+    assert given_contract(stored) == shown
 
 
 @settings(deadline=None)
@@ -128,7 +130,7 @@ def test_an_item_becomes_a_field_that_has_to_become_true() -> None:
     assert contract.key == "order@1"
     assert contract.rule() == Contract(
         (
-            Field("buyer", "reaches", target=True, initial=False),
+            Field("buyer", "reaches", target=True, initial=False, label="买家"),
             Field("state", "reaches", target="verified"),
         ),
         stop_after=3,
@@ -246,7 +248,23 @@ def test_whatever_is_given_instead_of_a_contract_is_refused(given: object) -> No
     assert (refused.value.path or "").startswith("forwardedProps.contract")
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"id": "c"}', "[" * 100_000])
-def test_a_column_that_cannot_be_read_is_no_contract(text: str | None) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"id": "c"}', "[" * 100_000])
+def test_a_column_that_cannot_be_read_shows_none_and_fails_the_run(text: str) -> None:
     assert read_contract(text) is None
-    assert given_contract(text) is None
+    with pytest.raises(ContractUnreadable):
+        run_contract(given_contract(text))
+
+
+def test_without_a_contract_a_run_has_none() -> None:
+    assert read_contract(None) is None
+    assert run_contract(given_contract(None)) is None
+
+
+def test_texts_name_an_item_by_its_own_text() -> None:
+    words = "第一项\n" + "很长的说明" * 20
+    [item] = parse_contract({**TWO_SOURCES, "fields": []}).items[:1]
+    rule = ProgressContract("c", items=(msgspec.structs.replace(item, text=words),)).rule()
+    assert rule.fields[0].name == "source-1"
+    assert rule.fields[0].label.startswith("第一项 很长")
+    assert len(rule.fields[0].label) == LABEL_CHARACTERS
+    assert rule.fields[0].label.endswith("…")

@@ -208,7 +208,7 @@ async def _drop_from_queue(place: Place, execution: SubagentExecution) -> None:
 
 async def _delete_child(place: Place, execution: SubagentExecution) -> None:
     async with place.store.write() as db:
-        await delete_session(db, execution.child_session_id)
+        await delete_session(db, execution.child_session_id, NOON)
 
 
 @pytest.mark.parametrize("remove", [_drop_from_queue, _delete_child])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -21,6 +21,7 @@ from channels.events import (
     TextStarted,
 )
 from server import agui
+from server.errors import Locale, user_text
 from server.eventlog import COALESCE_SECONDS, FLUSH_CHARS, PIECE_CHARS, EventLogs
 from server.eventring import ENTRY_BYTES, RETAINED_EVENTS, RETAINED_SECONDS, EventRing, Logged
 from tests.agui_rules import check_sequence
@@ -76,7 +77,7 @@ def text_of(events: list[Logged], key: str) -> str:
 
 async def test_the_first_piece_after_a_pause_is_there_at_once_and_the_next_are_joined() -> None:
     logs = EventLogs()
-    ring, sink = logs.of("s"), logs.sink("s")
+    ring, sink = logs.of("s"), logs.sink("s", "zh-CN")
     reader = Reader(ring)
     sink.emit(TextAdded("a", "one"))
     assert ring.head == 1
@@ -91,7 +92,7 @@ async def test_the_first_piece_after_a_pause_is_there_at_once_and_the_next_are_j
 
 async def test_whatever_is_no_piece_goes_out_at_once_after_the_pieces_before_it() -> None:
     logs = EventLogs()
-    ring, sink = logs.of("s"), logs.sink("s")
+    ring, sink = logs.of("s"), logs.sink("s", "zh-CN")
     reader = Reader(ring)
     ring.listen(reader)
     sink.emit(RunStarted("r", "m", "hi"))
@@ -109,7 +110,7 @@ async def test_whatever_is_no_piece_goes_out_at_once_after_the_pieces_before_it(
 
 async def test_pieces_of_two_calls_are_joined_each_for_itself() -> None:
     logs = EventLogs()
-    ring, sink = logs.of("s"), logs.sink("s")
+    ring, sink = logs.of("s"), logs.sink("s", "zh-CN")
     sink.emit(TextAdded("a", "!"))
     for piece in "abc":
         sink.emit(CallArguments("c1", piece))
@@ -124,7 +125,7 @@ async def test_pieces_of_two_calls_are_joined_each_for_itself() -> None:
 
 async def test_pieces_are_not_held_past_a_size_and_a_long_one_is_cut() -> None:
     logs = EventLogs()
-    ring, sink = logs.of("s"), logs.sink("s")
+    ring, sink = logs.of("s"), logs.sink("s", "zh-CN")
     sink.emit(TextAdded("a", "!"))
     sink.emit(TextAdded("a", "x" * FLUSH_CHARS))
     assert ring.head == 2
@@ -137,19 +138,19 @@ async def test_pieces_are_not_held_past_a_size_and_a_long_one_is_cut() -> None:
 
 async def test_an_empty_piece_is_no_event() -> None:
     logs = EventLogs()
-    logs.sink("s").emit(TextAdded("a", ""))
+    logs.sink("s", "zh-CN").emit(TextAdded("a", ""))
     assert logs.of("s").head == 0
 
 
 async def test_whoever_asks_for_the_sink_of_a_session_writes_behind_the_others() -> None:
     logs = EventLogs()
-    first = logs.sink("s")
+    first = logs.sink("s", "zh-CN")
     first.emit(RunStarted("r", "m", "hi"))
     first.emit(TextStarted("a"))
     first.emit(TextAdded("a", "x"))
     first.emit(TextAdded("a", "y"))
-    logs.sink("s").emit(TextFinished("a"))
-    logs.sink("s").emit(Outcome("r", "finished", "completed"))
+    logs.sink("s", "zh-CN").emit(TextFinished("a"))
+    logs.sink("s", "zh-CN").emit(Outcome("r", "finished", "completed"))
     events = Reader(logs.of("s")).read()
     assert text_of(events, "a") == "xy"
     check_sequence(bodies(events))
@@ -170,7 +171,7 @@ async def test_a_late_reader_gets_the_same_text_in_one_piece_from_any_position()
 
 async def test_readers_of_every_pace_see_the_same() -> None:
     logs = EventLogs()
-    ring, sink = logs.of("s"), logs.sink("s")
+    ring, sink = logs.of("s"), logs.sink("s", "zh-CN")
     random_pace = random.Random(7)
     readers = [Reader(ring) for _ in range(4)]
     said = dict.fromkeys(("a", "t", "c"), "")
@@ -236,7 +237,7 @@ def test_a_log_that_rests_forgets_its_events_but_never_gives_a_number_twice() ->
 
 async def test_a_run_that_was_let_go_is_ended_before_the_next_begins() -> None:
     logs = EventLogs()
-    sink = logs.sink("s")
+    sink = logs.sink("s", "zh-CN")
     sink.emit(RunStarted("r1", "m1", "hi"))
     sink.emit(TextStarted("a"))
     sink.emit(RunStarted("r2", "m2", "again"))
@@ -244,9 +245,18 @@ async def test_a_run_that_was_let_go_is_ended_before_the_next_begins() -> None:
     assert kinds == ["RUN_STARTED", "TEXT_MESSAGE_START", "RUN_ERROR", "RUN_STARTED"]
 
 
+@pytest.mark.parametrize("locale", get_args(Locale))
+async def test_a_run_that_was_let_go_is_told_of_in_its_sessions_language(locale: Locale) -> None:
+    logs = EventLogs()
+    logs.sink("s", locale).emit(RunStarted("r1", "m1", "hi"))
+    logs.let_go("s", locale)
+    *_, end = bodies(Reader(logs.of("s")).read())
+    assert end["message"] == user_text("run_moved", locale)
+
+
 async def test_a_halved_pair_of_surrogates_breaks_nothing() -> None:
     logs = EventLogs()
-    sink = logs.sink("s")
+    sink = logs.sink("s", "zh-CN")
     sink.emit(TextAdded("a", "x\ud83d"))
     sink.emit(TextAdded("a", "\ud83d"))
     sink.emit(TextAdded("a", "\ude00"))
@@ -259,7 +269,7 @@ async def test_one_timer_flushes_many_sessions_in_time(sessions: int) -> None:
     logs = EventLogs()
     loop = asyncio.get_running_loop()
     readers = [Reader(logs.of(f"s{number}")) for number in range(sessions)]
-    sinks = [logs.sink(f"s{number}") for number in range(sessions)]
+    sinks = [logs.sink(f"s{number}", "zh-CN") for number in range(sessions)]
     for sink in sinks:
         sink.emit(TextAdded("a", "1"))
         sink.emit(TextAdded("a", "2"))

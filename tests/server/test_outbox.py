@@ -1,17 +1,21 @@
 """The outbox at work: nobody is told twice, and no surface waits for another."""
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import sqlalchemy as sa
 
+from channels.errors import DeliveryError
 from server.board import Board
 from server.metrics import Metrics
-from server.outbox import BATCH, OTHERS_PATIENCE, Outbox, open_outbox
+from server.outbox import BATCH, OTHERS_PATIENCE, Outbox, Surface, open_outbox
 from server.store.engine import Store, open_store
 from server.store.outbox import OutboxItem, insert_outbox, outbox_depth
+from server.store.sessions import delete_session
 from server.store.tables import UtcTime
 from tests.server.store.rows import make_session
 from tests.waiting import until
@@ -27,6 +31,19 @@ class Telephone:
     async def deliver(self, item: OutboxItem) -> None:
         self.told.append(item.id)
         await self.answers.wait()
+
+
+@dataclass
+class Refusal:
+    """A surface that says no, once it may."""
+
+    may: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def deliver(self, item: OutboxItem) -> None:
+        self.asked.set()
+        await self.may.wait()
+        raise DeliveryError("no", retryable=False)
 
 
 async def owe(store: Store, session_id: str, surface: str, count: int = 1) -> None:
@@ -93,6 +110,27 @@ async def test_slow_telling_is_not_begun_by_another_process(
                 slow.answers.set()
                 await until(lambda: _is_settled(store))
     assert (slow.told, other.told) == (["s1-0"], [])
+
+
+async def test_session_that_is_deleted_while_it_is_told_leaves_no_fault_behind(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal, quick = Refusal(), Telephone()
+    quick.answers.set()
+    await owe(store, "s1", "refusal")
+    surfaces: dict[str, Surface] = {"refusal": refusal, "quick": quick}
+    async with open_outbox(Outbox(store, surfaces, Metrics(), Board(), is_alone=True)) as outbox:
+        async with asyncio.timeout(10):
+            await refusal.asked.wait()
+        async with store.write() as db:
+            await delete_session(db, "s1", datetime.now(UTC))
+        refusal.may.set()
+        await owe(store, "s2", "quick")
+        outbox.wake()
+        await until(lambda: _is_settled(store))
+    gc.collect()
+    assert [(record.name, record.levelname) for record in caplog.records] == []
+    assert quick.told == ["s2-0"]
 
 
 async def test_surface_of_another_process_is_left_to_it_until_nobody_can_have_it(

@@ -1,10 +1,20 @@
-"""The model's check: kept for a while, never waited for twice."""
+"""The checks of model and store: kept for a while, never waited for twice."""
 
 import asyncio
+import shutil
+import sqlite3
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 from server.llm.port import ModelEvent, ModelRequest
-from server.probe import FRESH_SECONDS, ModelProbe, open_probe
+from server.probe import (
+    FRESH_SECONDS,
+    STORE_FRESH_SECONDS,
+    ModelProbe,
+    StoreProbe,
+    open_probe,
+)
+from server.store.engine import open_store
 
 
 class Checked:
@@ -71,3 +81,31 @@ async def test_leaving_ends_a_check_that_hangs() -> None:
             asking = asyncio.create_task(probe.ask())
             await model.is_asked.wait()
         assert (await asking).reason == "not checked yet"
+
+
+async def test_the_store_is_asked_again_only_when_its_answer_is_stale(sqlite_url: str) -> None:
+    clock = Clock()
+    async with open_store(sqlite_url, busy_seconds=0.1) as store:
+        probe = StoreProbe(store, clock)
+        assert await probe.ask() is None
+        with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as other:
+            other.execute("BEGIN IMMEDIATE")  # nobody else can write now
+            clock.now = STORE_FRESH_SECONDS - 1
+            assert await asyncio.gather(*(probe.ask() for _ in range(20))) == [None] * 20
+            clock.now = STORE_FRESH_SECONDS
+            assert "locked" in (await probe.ask() or "")
+            other.rollback()
+        clock.now = 2 * STORE_FRESH_SECONDS
+        assert await probe.ask() is None
+
+
+async def test_a_folder_that_is_gone_is_a_reason_and_no_fault(
+    sqlite_template: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "database"
+    folder.mkdir()
+    shutil.copy(sqlite_template, folder / "headway.db")
+    async with open_store(f"sqlite:///{folder / 'headway.db'}") as store:
+        assert await store.check() is None
+        folder.rename(tmp_path / "elsewhere")
+        assert await store.check() is not None

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from channels.errors import DeliveryError
 from channels.port import ChatAddress, Inbound
@@ -13,6 +14,7 @@ from server.approvals import Word
 from server.begin import RESUME
 from server.contract import parse_contract
 from server.schedule_form import OnceForm
+from server.sentences import not_told
 from server.store.approvals import open_approvals
 from server.store.chats import bound_session
 from server.store.sessions import load_session
@@ -30,7 +32,7 @@ CHAT = ChatAddress("test", "app1", "c1")
 TO_CHAT = DeliveryForm(chat=ChatForm("test", "app1", "c1"))
 ASK = reply(calls=[call("ask_user", {"question": "Which of both?"})])
 SEND = reply(calls=[call("send_message", {"to": "somewhere", "text": "hello"})])
-REMOVED = DeliveryError("230002 the bot is not in the chat", retryable=False)
+REMOVED = DeliveryError("230002 the bot is not in the chat", retryable=False, trouble="gone")
 
 
 @pytest.fixture
@@ -103,6 +105,33 @@ async def test_session_that_is_gone_makes_the_delivery_undeliverable_and_no_fail
             found = await tasks.ended(task, count)
             assert (found[-1].status, found[-1].delivery_status) == ("COMPLETED", "UNDELIVERABLE")
         assert (await tasks.task(task)).failures_in_row == 0
+
+
+async def test_session_that_its_chat_has_left_is_told_like_any_other(
+    tmp_path: Path, database_url: str, clock: Clock
+) -> None:
+    async with (
+        serve_gateway([reply("the news")], title=is_title) as gateway,
+        open_tasks(settings_for(tmp_path, database_url, gateway.url), clock) as tasks,
+    ):
+        house = tasks.house
+        house.state["bots"].surfaces["test:app1"] = platform = Platform()
+        chats = house.state["chats"]
+        await chats.command(CHAT, "new", ["test:new1"], "ann")
+        async with house.state["store"].read() as db:
+            bound = await bound_session(db, CHAT)
+            assert bound is not None
+            left = await load_session(db, bound)
+        await chats.command(CHAT, "new", ["test:new2"], "ann")
+        task = await tasks.add(owner="admin", told_in=left)
+        await tasks.let_pass(60)
+        await delivered(tasks, task, "DELIVERED")
+        assert await tasks.told(left, 1) == ["the news"]
+        assert (await house.session(left)).undelivered is None
+        assert (await tasks.task(task)).held_reason is None
+        async with house.state["store"].read() as db:
+            assert await db.scalar(sa.text("SELECT count(*) FROM outbox")) == 0
+        assert platform.delivered == []
 
 
 async def test_session_of_somebody_else_is_told_nothing(
@@ -199,7 +228,7 @@ async def test_chat_that_refuses_for_good_holds_further_deliveries_with_the_reas
         task = await tasks.add(owner="admin", delivery=TO_CHAT)
         await tasks.let_pass(60)
         assert (await delivered(tasks, task, "UNDELIVERABLE")).status == "COMPLETED"
-        assert (await tasks.task(task)).held_reason == str(REMOVED)
+        assert (await tasks.task(task)).held_reason == not_told("zh-CN", "gone")
         await tasks.let_pass(60)
         found = await tasks.ended(task, 2)
         assert (found[1].status, found[1].delivery_run_id) == ("COMPLETED", None)

@@ -31,6 +31,7 @@ export class Files {
     if (limit !== null && file.size > limit) {
       return this.#requests.toast(t("tooLarge", { name: file.name, limit: formatBytes(limit) }));
     }
+    if (file.size === 0) return this.#requests.toast(t("emptyFile", { name: file.name }));
     const attachment = newId();
     const previewUrl = file.type.startsWith("image/") ? URL.createObjectURL(file) : null;
     const begun = { key: attachment, name: file.name, previewUrl };

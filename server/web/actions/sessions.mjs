@@ -2,27 +2,20 @@
 
 import { NEW_SESSION, sessionAddress } from "../address.mjs";
 import * as api from "../api.mjs";
+import { soon } from "./burst.mjs";
 import { Order } from "./order.mjs";
 
 const LIST_SIZE = 200;
-/** A burst of `sessions.changed` costs one request. */
-const REFRESH_DELAY_MS = 200;
 
 export class Sessions {
   #requests;
-  #refresh = null;
   #order = new Order();
 
   constructor(requests) {
     this.#requests = requests;
   }
 
-  refresh() {
-    this.#refresh ??= setTimeout(() => {
-      this.#refresh = null;
-      void this.#read();
-    }, REFRESH_DELAY_MS);
-  }
+  refresh = soon(() => this.#read());
 
   search(text) {
     this.#requests.dispatch({ type: "search", search: text });
@@ -44,12 +37,13 @@ export class Sessions {
     if (openId === id) location.hash = NEW_SESSION;
     else if (side?.chat?.id === id) location.hash = sessionAddress(openId);
   }
+
   async #read() {
     const { search } = this.#requests.state;
     const place = this.#order.asking();
     const answer = await this.#requests.attempt(() => api.sessions({ search, limit: LIST_SIZE }));
     if (!answer || search !== this.#requests.state.search) return;
-    if (this.#order.isNews(place)) this.#requests.dispatch({ type: "sessions", sessions: answer.sessions });
+    if (this.#order.isNews(place)) this.#requests.dispatch({ type: "sessions", ...answer });
     else this.refresh();
   }
 }

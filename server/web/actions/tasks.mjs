@@ -4,17 +4,16 @@ import { TASKS, taskAddress } from "../address.mjs";
 import * as api from "../api.mjs";
 import { reasonOf, t } from "../i18n.mjs";
 import { taskOf } from "../tasks.mjs";
+import { soon } from "./burst.mjs";
 import { Order } from "./order.mjs";
 
 /** The most that one user can have. */
 const LIST_SIZE = 200;
 const RUNS_SIZE = 30;
-/** A burst of `sessions.changed` costs one request. */
-const REFRESH_DELAY_MS = 200;
 
 export class Tasks {
   #requests;
-  #refresh = null;
+  #readSoon = soon(() => this.#read());
   /** Of the tasks, and of the runs of one. */
   #order = new Order();
   #runsOrder = new Order();
@@ -27,11 +26,7 @@ export class Tasks {
 
   /** Read anew what is shown of them. */
   refresh() {
-    if (this.#requests.state.view !== "tasks") return;
-    this.#refresh ??= setTimeout(() => {
-      this.#refresh = null;
-      void this.#read();
-    }, REFRESH_DELAY_MS);
+    if (this.#requests.state.view === "tasks") this.#readSoon();
   }
 
   /**

@@ -5,6 +5,7 @@ export const CHINESE = {
   newSession: "新会话",
   sessions: "会话",
   searchSessions: "搜索会话",
+  sessionsCut: "这里只显示最近的 {count} 个，更早的可以搜索。",
   noSessions: "还没有会话",
   noMatch: "没有匹配的会话",
   tasks: "定时任务",
@@ -129,6 +130,7 @@ export const CHINESE = {
   dropHere: "松开即可上传",
   uploading: "上传中…",
   uploadFailed: "{name} 上传失败：{reason}",
+  emptyFile: "{name} 是空文件",
   tooLarge: "{name} 超过了 {limit} 的大小上限",
   removeFile: "移除 {name}",
   editing: "正在编辑消息，发送后从这里重新开始",
@@ -246,6 +248,7 @@ export const CHINESE = {
   error_queue_full: "队列已满",
   error_interrupts_pending: "请先回答上面的问题",
   error_busy: "会话正在执行",
+  error_bad_request: "服务器不接受这样的内容",
   error_network: "网络不可用",
   unknownError: "出了点问题：{reason}",
 };

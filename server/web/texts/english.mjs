@@ -5,6 +5,7 @@ export const ENGLISH = {
   newSession: "New session",
   sessions: "Sessions",
   searchSessions: "Search sessions",
+  sessionsCut: "Only the latest {count} are shown. The search finds older ones.",
   noSessions: "No sessions yet",
   noMatch: "No matching sessions",
   tasks: "Scheduled tasks",
@@ -129,6 +130,7 @@ export const ENGLISH = {
   dropHere: "Drop to upload",
   uploading: "Uploading…",
   uploadFailed: "{name} was not uploaded: {reason}",
+  emptyFile: "{name} is empty",
   tooLarge: "{name} is larger than the limit of {limit}",
   removeFile: "Remove {name}",
   editing: "Editing a message; sending starts again from there",
@@ -246,6 +248,7 @@ export const ENGLISH = {
   error_queue_full: "the queue is full",
   error_interrupts_pending: "the question above waits for an answer first",
   error_busy: "the session is running",
+  error_bad_request: "the server does not take this input",
   error_network: "the network is not available",
   unknownError: "Something went wrong: {reason}",
 };

@@ -50,7 +50,7 @@ function Shell({ state, actions, socket, switchLocale }) {
         ...${{ actions, switchLocale, isNarrow, closeDrawer, sessions, search, view, sideId, relatives }}
         isHidden=${isNarrow && !isOpen}
         familyId=${familyOf(chat)}
-        isLoaded=${state.sessionsLoaded}
+        isLoaded=${state.sessionsLoaded} isCut=${state.sessionsCut}
         openId=${state.openId}
       />
       ${isBehindDrawer && html`<button class="backdrop" aria-label=${t("closeMenu")} onClick=${closeDrawer} />`}

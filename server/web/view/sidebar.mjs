@@ -13,7 +13,7 @@ const CHILDREN_SHOWN = 6;
 
 /** `familyId` is the session whose `relatives` are listed below it. */
 export const Sidebar = memo((props) => {
-  const { sessions, familyId, relatives, isLoaded, search, view, openId, sideId, actions, switchLocale } = props;
+  const { sessions, familyId, relatives, isLoaded, isCut, search, view, openId, sideId, actions, switchLocale } = props;
   const { isHidden, isNarrow, closeDrawer } = props;
   const [doomed, setDoomed] = useState(null);
   const row = { actions, closeDrawer, onDelete: setDoomed };
@@ -44,6 +44,7 @@ export const Sidebar = memo((props) => {
             <//>
           `,
         )}
+        ${isCut && html`<li class="sessions-cut">${t("sessionsCut", { count: sessions.length })}</li>`}
       </ul>
       ${isLoaded && sessions.length === 0 &&
       html`<p class="sidebar-empty">${search ? t("noMatch") : t("noSessions")}</p>`}

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from server.agent.calls import CANCELLED_RESULT, INTERRUPTED_RESULT
+from server.agent.calls import CANCELLED_RESULT
 from server.approvals import Word
 from server.message import Message
 from server.store.sessions import Session
+from server.tools.base import INTERRUPTED_RESULT
 from tests.fakes.llm import NEVER, Play, Quirks, call, reply, serve_gateway
 from tests.fakes.llm_wire import ScriptedCall
 from tests.house import House, is_title, open_house, settings_for

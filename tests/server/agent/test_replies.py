@@ -234,6 +234,8 @@ async def test_first_answer_names_the_session_beside_the_run(
 
         await until(is_named)
         assert len(gateway.titles) == 1
+        counted = house.state["metrics"].render().decode().splitlines()
+        assert 'headway_llm_calls_total{error="",purpose="title"} 1.0' in counted
 
 
 async def test_date_stands_before_the_first_message_of_a_day_only(

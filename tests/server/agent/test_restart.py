@@ -6,9 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg.rows import TupleRow
 
+from channels.port import ChatAddress
 from server.ending import write_ending
 from server.errors import Fenced, StoreUnavailable
 from server.message import Message
@@ -247,7 +250,7 @@ async def test_outcome_whose_commit_was_not_acknowledged_is_written_once(
         open_house(settings_for(tmp_path, database_url, gateway.url)) as house,
     ):
         store, session = house.state["store"], await house.create()
-        await house.ask(session, "go")
+        await house.ask(session, "go", chat=ChatAddress("test", "app1", "c1"))
         [run] = await house.runs(session)
         again = ending_of(StoreUnavailable("gone"), "en").outcome(run, None, "scripted")
         written = await write_ending(store, run, again)
@@ -296,3 +299,48 @@ async def test_run_that_was_cut_too_often_is_given_up(tmp_path: Path, sqlite_url
         async with open_house(settings) as house:
             events = await house.ended(session)
             assert events[-1]["code"] == "server_restart"
+
+
+_WAIT_AT_COMMIT = b"""
+CREATE FUNCTION wait_at_commit() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER wait_at_commit AFTER INSERT ON message
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.role = 'assistant')
+EXECUTE FUNCTION wait_at_commit();
+"""
+
+
+async def test_run_that_is_cut_while_its_round_is_committed_goes_on_from_that_round(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    async with serve_gateway([reply("all done")], title=is_title) as gateway:
+        settings = settings_for(tmp_path, postgres_url, gateway.url)
+        async with (
+            open_house(settings) as house,
+            await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other,
+        ):
+            await other.execute(_WAIT_AT_COMMIT)
+            await other.execute("SELECT pg_advisory_lock(1)")
+            session = await house.create()
+            run_id = (await house.say(session, "go")).run_id
+            await until(lambda: _is_committing(other))
+            [task] = [task for task in asyncio.all_tasks() if task.get_name() == f"run-{run_id}"]
+            task.cancel()
+            await asyncio.sleep(0)  # the task hears of it while it waits for the commit
+            await other.execute("SELECT pg_advisory_unlock(1)")
+            await asyncio.wait({task})
+            assert task.cancelled()
+            assert (await house.run(run_id)).status == "RUNNING"
+            names = [event.get("name") for event in house.events(session)]
+            assert "headway.discarded" not in names
+        async with open_house(settings) as house:
+            await house.ended(session)
+            assert (await house.run(run_id)).status == "COMPLETED"
+            said = [message.text for message in await house.messages(session)]
+            assert said == ["go", "all done"]
+
+
+async def _is_committing(db: "psycopg.AsyncConnection[TupleRow]") -> bool:
+    """Whether a transaction has come to its end, where the trigger holds it."""
+    waiting = await db.execute("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    return await waiting.fetchone() is not None

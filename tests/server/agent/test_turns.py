@@ -1,12 +1,14 @@
 """What people do while a run is under way, and to what was said before."""
 
 import asyncio
+import gc
 import io
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from PIL import Image
 
 from channels.port import InboundFile
@@ -17,6 +19,7 @@ from server.store.rows import lock_session
 from server.store.sessions import Session
 from tests.fakes.llm import Quirks, call, forever, reply, serve_gateway
 from tests.house import House, assert_prefixes, is_title, open_house, settings_for
+from tests.waiting import until
 
 
 def _held(gate: asyncio.Event, text: str = "first") -> Any:
@@ -455,3 +458,30 @@ async def test_message_leaves_the_queue_only_when_no_run_is_about_to_take_it(
         await leaving
         gate.set()
         await house.ended(session)
+
+
+async def test_end_that_cannot_be_written_is_logged_and_the_run_is_taken_up_again(
+    tmp_path: Path, sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal = (
+        "CREATE TRIGGER refusal BEFORE UPDATE ON run WHEN NEW.status = 'COMPLETED' "
+        "BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    async with serve_gateway([reply("one")], title=is_title) as gateway:
+        settings = settings_for(tmp_path, sqlite_url, gateway.url)
+        async with open_house(settings) as house:
+            session = await house.create()
+            async with house.state["store"].write() as db:
+                await db.execute(sa.text(refusal))
+            await house.say(session, "go")
+
+            async def is_noted() -> bool:
+                return "[run] its end was not written error=" in caplog.text
+
+            await until(is_noted)
+            async with house.state["store"].write() as db:
+                await db.execute(sa.text("DROP TRIGGER refusal"))
+        async with open_house(settings) as house:
+            assert (await house.settled(session)).status == "COMPLETED"
+    gc.collect()
+    assert "never retrieved" not in caplog.text

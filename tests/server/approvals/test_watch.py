@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from channels.port import ChatAddress
 from server.delivery import insert_delivery
 from server.store.outbox import outbox_depth
 from server.store.sessions import Session
@@ -12,6 +13,7 @@ from tests.fakes.llm import reply, serve_gateway
 from tests.house import House, is_title, open_house, settings_for
 from tests.server.approvals.test_answers import WRITE, ask_to_write, asking, waiting
 from tests.server.approvals.test_together import execute
+from tests.server.test_chats import Platform
 from tests.waiting import until
 
 
@@ -109,12 +111,13 @@ async def test_the_outbox_goes_on_after_a_row_that_nobody_could_read(
         serve_gateway([reply("one"), reply("two")], title=is_title) as gateway,
         open_house(settings_for(tmp_path, sqlite_url, gateway.url)) as house,
     ):
-        session = await house.create()
-        await house.ask(session, "first")
+        house.state["bots"].surfaces["test:app1"] = Platform()
+        session, chat = await house.create(), ChatAddress("test", "app1", "c1")
+        await house.ask(session, "first", chat=chat)
         await until(lambda: all_told(house))
         due = "status = 'PENDING', due_at = created_at"
         await execute(house, f"UPDATE outbox SET {due}, payload_json = '{{damaged'")
-        await house.ask(session, "second")
+        await house.ask(session, "second", chat=chat)
 
         async def is_told() -> bool:
             return told_of(caplog, "[outbox] look failed")

@@ -238,6 +238,26 @@ async def test_a_field_that_the_gateway_refuses_is_left_out_from_then_on(
     assert field in caplog.text
 
 
+async def test_a_prompt_that_is_too_long_costs_no_field() -> None:
+    words = "'max_tokens' is too large: 64. This model's maximum context length is 4096 tokens"
+    short = replace(ask(), max_tokens=64)
+    async with asked(refuse(400, words), reply("x")) as (model, gateway):
+        with pytest.raises(LLMContextOverflow):
+            await reply_of(model, short)
+        await reply_of(model, short)
+        assert [request.json["max_tokens"] for request in gateway.requests] == [64, 64]
+
+
+async def test_a_field_that_was_not_sent_is_not_left_out_for_a_refusal_that_names_it() -> None:
+    refused = refuse(400, "tool_choice and max_tokens: what is that?")
+    async with asked(refused, reply("x")) as (model, gateway):
+        with pytest.raises(LLMRejected):
+            await reply_of(model)
+        await reply_of(model, replace(ask(), max_tokens=64, may_call=False))
+        assert gateway.requests[1].json["max_tokens"] == 64
+        assert gateway.requests[1].json["tool_choice"] == "none"
+
+
 async def test_a_refusal_of_a_field_that_is_left_out_already_stands() -> None:
     plays = [refuse(400, "unknown field stream_options")] * 2
     async with asked(*plays) as (model, _):

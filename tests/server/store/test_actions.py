@@ -149,6 +149,6 @@ async def test_actions_go_with_their_session(store: Store) -> None:
     await make_run(store)
     await start(store, an_action())
     async with store.write() as db:
-        await delete_session(db, "s1")
+        await delete_session(db, "s1", NOON)
     async with store.read() as db:
         assert await db.scalar(sa.text("SELECT count(*) FROM action")) == 0

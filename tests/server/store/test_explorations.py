@@ -44,5 +44,5 @@ async def test_what_was_explored_goes_with_its_run(store: Store) -> None:
     await begin(store)
     await note(store, "one", FOUND)
     async with store.write() as db:
-        await delete_session(db, a_session().id)
+        await delete_session(db, a_session().id, NOON)
         assert await db.scalar(sa.text("SELECT count(*) FROM exploration")) == 0

@@ -18,6 +18,7 @@ from server.store.runs import (
     delete_queued,
     fence,
     finish_run,
+    idle_queues,
     insert_run,
     join_run,
     list_runs,
@@ -32,6 +33,7 @@ from server.store.runs import (
     start_run,
     update_queued_text,
 )
+from server.store.sessions import set_queue_paused, set_status
 from tests.server.store.rows import NOON, a_run, later, make_running, make_session
 
 
@@ -326,6 +328,21 @@ async def test_queue_can_lose_one_run_or_all_but_never_a_started_one(store: Stor
         assert not await delete_queued(db, "r3")
         assert await delete_queue(db, "s1") == 2
         assert await running(db, "s1") is not None
+
+
+async def test_queue_behind_a_question_is_not_idle_but_for_the_answer(store: Store) -> None:
+    for session_id in ("idle", "held", "waiting", "answered"):
+        await make_session(store, session_id)
+    async with store.write() as db:
+        for session_id in ("idle", "held", "waiting", "answered"):
+            await insert_run(db, a_run(f"r-{session_id}", session_id=session_id))
+        await set_queue_paused(db, "held", True)
+        for session_id in ("waiting", "answered"):
+            await set_status(db, session_id, "WAITING", error=None, now=NOON)
+        answer = replace(a_run("r-answer", session_id="answered"), trigger="resume")
+        await insert_run(db, answer, front=True)
+    async with store.read() as db:
+        assert set(await idle_queues(db, {"resume", "deliver"}, "resume")) == {"idle", "answered"}
 
 
 async def test_runs_are_listed_newest_first(store: Store) -> None:

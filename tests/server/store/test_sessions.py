@@ -80,10 +80,23 @@ async def test_list_is_newest_first_of_the_owner_and_pages(store: Store) -> None
     async with store.read() as db:
         page = await list_sessions(db, "ann", before=None, limit=2)
         assert [session.id for session in page] == ["s4", "s3"]
-        rest = await list_sessions(db, "ann", before=page[-1].updated_at, limit=9)
+        rest = await list_sessions(db, "ann", before=(page[-1].updated_at, page[-1].id), limit=9)
         assert [session.id for session in rest] == ["s2", "s1", "s0"]
         everyone = await list_sessions(db, None, before=None, limit=9)
         assert everyone[0].id == "other"
+
+
+async def test_pages_miss_none_of_several_sessions_that_were_changed_at_once(store: Store) -> None:
+    async with store.write() as db:
+        for number in range(5):
+            await insert_session(db, a_session(f"s{number}", updated_at=later(number // 4)))
+    seen: list[str] = []
+    before = None
+    async with store.read() as db:
+        while page := await list_sessions(db, "ann", before=before, limit=2):
+            seen += [session.id for session in page]
+            before = page[-1].updated_at, page[-1].id
+    assert seen == ["s4", "s3", "s2", "s1", "s0"]
 
 
 async def test_search_looks_into_titles_and_visible_words(store: Store) -> None:
@@ -185,7 +198,7 @@ async def test_changing_an_unknown_session_is_not_found(store: Store) -> None:
         with pytest.raises(NotFound):
             await set_status(db, "nobody", "FAILED", error=None, now=NOON)
         with pytest.raises(NotFound):
-            await delete_session(db, "nobody")
+            await delete_session(db, "nobody", NOON)
 
 
 async def test_deleting_takes_children_and_all_rows_along(store: Store) -> None:
@@ -194,7 +207,7 @@ async def test_deleting_takes_children_and_all_rows_along(store: Store) -> None:
         await insert_session(db, a_session("side", parent="s1"))
         await insert_run(db, a_run("r1", session_id="side"))
         await append_messages(db, "side", [a_message()])
-        await delete_session(db, "s1")
+        await delete_session(db, "s1", NOON)
     async with store.read() as db:
         assert await family_of(db, "side") == set()
         assert await db.scalar(sa.text("SELECT count(*) FROM message")) == 0

@@ -193,7 +193,7 @@ async def test_executions_go_with_the_child_or_the_parent(store: Store) -> None:
     await make_execution(store, "a", second=1)
     await make_execution(store, "b", second=2)
     async with store.write() as db:
-        await delete_session(db, "child-a")
+        await delete_session(db, "child-a", NOON)
         assert _ids(await executions_of_run(db, "r1")) == ["b"]
-        await delete_session(db, "s1")
+        await delete_session(db, "s1", NOON)
         assert await executions_of_run(db, "r1") == []

@@ -77,7 +77,7 @@ async def test_only_tools_that_no_session_has_are_forgotten(store: Store) -> Non
     await _bind(store, "s2", TWO)
     async with store.write() as db:
         assert await prune_toolsets(db, later(3600)) == 0
-        await delete_session(db, "s2")
+        await delete_session(db, "s2", NOON)
         assert await prune_toolsets(db, NOON) == 0
         assert await prune_toolsets(db, later(3600)) == 1
     async with store.read() as db:
@@ -90,7 +90,7 @@ async def test_tools_that_are_bound_again_are_kept_a_while_longer(store: Store) 
     await _bind(store, "s1", ONE)
     await _bind(store, "s2", ONE, seconds=3600)
     async with store.write() as db:
-        await delete_session(db, "s1")
-        await delete_session(db, "s2")
+        await delete_session(db, "s1", NOON)
+        await delete_session(db, "s2", NOON)
         assert await prune_toolsets(db, later(60)) == 0
         assert await prune_toolsets(db, later(7200)) == 1

@@ -15,7 +15,15 @@ import pytest
 
 from server.tools.base import Registry, ToolContext
 from server.tools.process import OUTPUT_CAP_BYTES
-from server.tools.shell import FINISHED_CAP, LIVE_CAP, Shells, ShellTool, child_environment
+from server.tools.shell import (
+    FINISHED_CAP,
+    IDLE_SECONDS,
+    LIVE_CAP,
+    Shells,
+    ShellTool,
+    child_environment,
+)
+from tests.fakes.clock import Clock
 from tests.server.tools.conftest import (
     Call,
     Fields,
@@ -331,6 +339,47 @@ async def test_killing_a_session_forgets_it(
     assert not is_alive(pid)
     again = await fields("shell", action="await_async", session_id=told["session_id"])
     assert error_of(again) == "unknown_session"
+
+
+async def test_session_whose_commands_ended_an_hour_ago_is_forgotten(
+    context: ToolContext,
+) -> None:
+    clock = Clock()
+    async with Shells(os.environ, clock.monotonic) as shells:
+        registry = Registry([ShellTool(shells)])
+
+        async def use(place: str, **arguments: object) -> dict[str, Any]:
+            there = replace(next_call(context), session_id=place)
+            return decoded(await registry.dispatch("shell", json.dumps(arguments), there))
+
+        ended = await use("ended", action="run", command="mkdir -p in; cd in; echo out")
+        left = await use("left", action="run", command="sleep 600 & echo out")
+        clock.advance(IDLE_SECONDS - 1)
+        await use("asked", action="run", command="true")
+        known = await use("ended", action="await_async", session_id=ended["session_id"])
+        assert known["output"] == "out\n"
+        clock.advance(IDLE_SECONDS + 1)
+        await use("other", action="run", command="true")
+        forgotten = await use("ended", action="await_async", session_id=ended["session_id"])
+        assert error_of(forgotten) == "unknown_session"
+        assert ended["output_file"] in forgotten["message"]
+        assert (await use("ended", action="run", command="pwd"))["output"].endswith("/in\n")
+        assert (await use("left", action="kill", session_id=left["session_id"]))["completed"]
+
+
+async def test_kill_that_is_cancelled_twice_is_finished_all_the_same(context: ToolContext) -> None:
+    async with Shells(os.environ) as shells:
+        shell = await shells.start(
+            "trap '' TERM; echo ready; while :; do sleep 600; done", run_async=True, context=context
+        )
+        await until(lambda: "ready" in shell.process.state().output)
+        task = asyncio.create_task(shell.process.kill(0.2))
+        for _ in range(2):
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert shell.process.finished.is_set()
 
 
 async def test_shutdown_kills_everything_within_two_seconds(

@@ -40,7 +40,7 @@ class Place:
 
     def emit(self, session_id: str, *events: RunEvent) -> None:
         """Write into the log of a session as its run would."""
-        sink = self.state["logs"].sink(session_id)
+        sink = self.state["logs"].sink(session_id, "zh-CN")
         for event in events:
             sink.emit(event)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from server.ws.policy import Policy
 from tests.fakes.llm import NEVER, Quirks, Recorded, reply, serve_gateway
@@ -244,3 +245,35 @@ async def test_children_born_while_their_parent_is_being_subscribed_lose_no_even
             children.add(child_id)
             await client.event(child_id, "RUN_STARTED")
         assert set(client.followed) == {session_id, *children}
+
+
+async def test_a_list_that_cannot_be_read_is_told_again_with_the_next_change(
+    tmp_path: Path, sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        open_busy(tmp_path, sqlite_url) as (place, session_id, gate),
+        open_client(place.url, token=ANN) as client,
+    ):
+        await client.subscribe(session_id)
+        child_id = (await aside(client, session_id, "s1", "how far?"))["session"]
+        await client.frame("session.update", shows({child_id: "COMPLETED"}, session_id))
+        store, board = place.state["store"], place.state["board"]
+        write = sa.text("UPDATE session SET runtime_status_json = :status WHERE id = :id")
+        async with store.write() as db:
+            await db.execute(write, {"status": "{", "id": child_id})
+        board.changed("ann", [child_id])
+
+        async def is_noted() -> bool:
+            return "[children] not told error=JSONDecodeError" in caplog.text
+
+        await until(is_noted)
+        async with store.write() as db:
+            await db.execute(write, {"status": "{}", "id": child_id})
+        await place.state["inbox"].rename_session(child_id, "named")
+
+        def is_named(frame: Frame) -> bool:
+            return any(child["title"] == "named" for child in frame["patch"].get("children", []))
+
+        await client.frame("session.update", is_named)
+        gate.set()
+        await client.event(session_id, "RUN_FINISHED")

@@ -117,6 +117,30 @@ async def test_a_busy_session_queues_steers_or_rejects(tmp_path: Path, sqlite_ur
         await client.event(session_id, "RUN_FINISHED", 2)
 
 
+@pytest.mark.parametrize(
+    ("locale", "text"), [("zh-CN", "会话正在执行。"), ("en", "The session is busy.")]
+)
+async def test_what_the_state_does_not_allow_is_said_in_the_clients_language(
+    tmp_path: Path, sqlite_url: str, locale: str, text: str
+) -> None:
+    gate = asyncio.Event()
+    held = reply("first", quirks=Quirks(before_body=gate))
+    hello = {"client": {"id": "t", "locale": locale}}
+    async with (
+        serve_gateway([held], title=is_title) as gateway,
+        open_place(tmp_path, sqlite_url, gateway.url) as place,
+        open_client(place.url, token=ANN, hello=hello) as client,
+    ):
+        session_id = await place.session()
+        await client.subscribe(session_id)
+        await start(client, session_id, "m1", "hello")
+        with pytest.raises(WireError) as error:
+            await start(client, session_id, "m2", "now", whenBusy="reject")
+        assert (error.value.code, error.value.message) == ("busy", text)
+        gate.set()
+        await client.event(session_id, "RUN_FINISHED")
+
+
 async def test_a_steered_message_joins_the_run(tmp_path: Path, sqlite_url: str) -> None:
     async with open_busy(tmp_path, sqlite_url, "second") as (client, session_id, gate):
         run_id = client.followed[session_id].events[0]["runId"]
@@ -153,6 +177,8 @@ async def test_a_run_is_stopped_and_its_queue_waits(tmp_path: Path, sqlite_url: 
         await start(client, session_id, "m2", "later")
         stopped = await client.request("run.cancel", session=session_id)
         assert stopped == {"state": "cancelling"}
+        is_stopping = await client.frame("session.update", lambda f: f["patch"].get("run"))
+        assert is_stopping["patch"]["run"].keys() == {"id", "cancelling", "rounds"}
         ended = await client.event(session_id, "RUN_FINISHED")
         assert ended["outcome"] == {"type": "cancelled"}
         await client.frame("session.update", lambda f: f["patch"].get("status") == "CANCELLED")
