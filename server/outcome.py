@@ -8,6 +8,7 @@ from channels.events import Interrupt, Outcome, OutcomeStatus
 from guard import NoProgressLoopError
 from guard.reminder import RuleStop
 from guard.rounds import LOOP_CODE
+from guard.rules.hand_off import HAND_OFF_TOOL
 from server.agent.context import RunContext
 from server.agent.record import NO_PROGRESS_RULE, values_of
 from server.agent.stopping import Stopped
@@ -15,7 +16,7 @@ from server.errors import LLMError, Locale, RunError, StoreUnavailable, user_tex
 from server.message import Message
 from server.partial import partial_result
 from server.store.runs import Run
-from server.tools.handoff import HAND_OFF, reason_of
+from server.tools.handoff import reason_of
 
 EndStatus = Literal["COMPLETED", "WAITING", "FAILED", "CANCELLED"]
 
@@ -115,7 +116,7 @@ def _handed_off_for(messages: Sequence[Message]) -> str | None:
     """Why the model gave the task to a person, if that is how it ended."""
     asked = next((one for one in reversed(messages) if one.tool_calls), None)
     for call in asked.tool_calls if asked is not None else ():
-        if call.name == HAND_OFF:
+        if call.name == HAND_OFF_TOOL:
             return reason_of(call.arguments)
     return None
 

@@ -11,7 +11,6 @@ HAND_OFF_TOOL = "hand_off"
 class HandOff:
     """Stop when the tool for it was called and did not fail."""
 
-    tool_name: str = HAND_OFF_TOOL
     id: str = "hand_off"
 
     @property
@@ -21,11 +20,11 @@ class HandOff:
 
     def advance(self, state: None, event: Event) -> tuple[None, Decision]:
         """See `Rule`."""
-        if isinstance(event, Turn) or not hands_over(event, self.tool_name):
+        if isinstance(event, Turn) or not hands_over(event):
             return None, NONE
-        return None, Decision("stop", self.id, "handoff", tools=(self.tool_name,))
+        return None, Decision("stop", self.id, "handoff", tools=(HAND_OFF_TOOL,))
 
 
-def hands_over(event: Round, tool_name: str = HAND_OFF_TOOL) -> bool:
+def hands_over(event: Round) -> bool:
     """Whether the task was handed to a person in this round."""
-    return any(call.tool_name == tool_name and call.error_class is None for call in event.calls)
+    return any(call.tool_name == HAND_OFF_TOOL and not call.error_class for call in event.calls)

@@ -2,16 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from guard.policies import Policy, Use, with_contract, with_rules
 from guard.rules.hand_off import HandOff
 from server.agent.judge import NO_PRICES, Prices, RunPolicy
 from server.contract import ProgressContract
 from server.settings_policy import KINDS, PolicySettings, PriceSettings
-
-HAND_OFF: Final = Use(HandOff())
-"""A call of `hand_off` ends every run, whatever its policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class Policies:
 
 def in_force(policy: Policy, contract: ProgressContract | None) -> Policy:
     """*policy* as it judges a run: with what ends every run, and the run's contract in front."""
-    active = with_rules(policy, HAND_OFF)
+    active = with_rules(policy, Use(HandOff()))
     return active if contract is None else with_contract(active, contract.rule())
 
 

@@ -1,16 +1,15 @@
 """The `hand_off` tool: the model says that a person has to take over."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import Meta
 
+from guard.rules.hand_off import HAND_OFF_TOOL
 from server.errors import ToolError
 from server.message import clean_text
 from server.tools.arguments import Arguments, decode, parse_arguments, schema_of
 from server.tools.base import Kind, ToolContext, ToolResult, ToolSpec, json_result
-
-HAND_OFF: Final = "hand_off"
 
 
 class HandOffArguments(Arguments, frozen=True):
@@ -35,7 +34,7 @@ class HandOff:
     """
 
     spec = ToolSpec(
-        name=HAND_OFF,
+        name=HAND_OFF_TOOL,
         description=(
             "Hand the task over to a person, which ends your work on it. Only for what you cannot "
             "finish with the tools you have: a right, a decision or a fact that you cannot get. "

@@ -207,9 +207,9 @@ async def test_a_backlog_is_not_run_but_noted(platform: FakeDingTalk) -> None:
             platform.message("old", createAt=minutes_ago(15), group=True),
             *[platform.message(f"new {age}", createAt=minutes_ago(age)) for age in (9, 1, 0)],
         ]
-        acks = [await platform.push_only(message) for message in messages]
-        await move_until(clock, lambda: len(bot.inbox.taken) == 3, step=0.1)
-        assert [(await ack).code for ack in acks] == [200] * 10
+        acks = asyncio.gather(*[await platform.push_only(message) for message in messages])
+        await move_until(clock, acks.done, step=0.1)
+        assert [ack.code for ack in await acks] == [200] * 10
         assert [inbound.text for inbound in bot.inbox.taken] == ["new 9", "new 1", "new 0"]
         assert bot.inbox.commands == []
         chats = [(chat.chat_id, decode_address(way)) for chat, way in bot.inbox.late]

@@ -6,18 +6,19 @@ import pytest
 
 from guard import NoProgressCall
 from guard.rounds import NONE, round_call, round_of
+from guard.rules.hand_off import HAND_OFF_TOOL
 from guard.rules.hand_off import HandOff as HandOffRule
 from server.tools.base import Registry, ToolContext, ToolResult
-from server.tools.handoff import HAND_OFF, HandOff, reason_of
+from server.tools.handoff import HandOff, reason_of
 from tests.server.tools.conftest import decoded, error_of
 
 
 async def call(context: ToolContext, **arguments: object) -> ToolResult:
-    return await Registry([HandOff()]).dispatch(HAND_OFF, json.dumps(arguments), context)
+    return await Registry([HandOff()]).dispatch(HAND_OFF_TOOL, json.dumps(arguments), context)
 
 
 def is_stopped_by(arguments: str, result: ToolResult) -> bool:
-    made = round_call(NoProgressCall(HAND_OFF, arguments, result.content), kind="read")
+    made = round_call(NoProgressCall(HAND_OFF_TOOL, arguments, result.content), kind="read")
     rule = HandOffRule()
     _, decision = rule.advance(rule.start, round_of([made]))
     assert decision is NONE or decision.code == "handoff"
