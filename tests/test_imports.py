@@ -41,7 +41,7 @@ FLOORS = (
     "ground",
     "bots chats",
     "inbox",
-    "schedule approvals sideline",
+    "schedule approvals sideline asked",
     "runs",
     "execution",
     "telling surfaces",
